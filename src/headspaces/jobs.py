@@ -1,0 +1,109 @@
+"""What every job of the workflow does around its one call: log, threads, whole files, code fingerprints."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headspaces.errors import InputError
+
+SOURCE = Path(__file__).resolve().parents[1]
+"""The folder that holds the package."""
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[Path]:
+    """Give a path beside ``path`` to write to; on success it becomes ``path``, on failure nothing is left.
+
+    The rename comes after an fsync of the file, so that a kill at any moment, or a full disk, leaves the old file or
+    none: never a part. Two writers use different names, the last rename wins.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield beside
+        with beside.open("rb+") as file:
+            os.fsync(file.fileno())
+        beside.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}; free space or fix permissions, then run again") from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def sources(*modules: str) -> list[str]:
+    """Files of the package that the named modules are made of: themselves and what they import, transitively.
+
+    A rule that names them as input is rerun by an edit of exactly this code, and by nothing else. Only absolute
+    imports count (``from headspaces.x import y``), wherever they stand in the file.
+    """
+    found: set[Path] = set()
+    waiting = [f"headspaces.{module}" for module in modules]
+    while waiting:
+        file = _module_file(waiting.pop())
+        if file is None or file in found:
+            continue
+        found.add(file)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("headspaces"):
+                waiting.append(str(node.module))
+                waiting.extend(f"{node.module}.{alias.name}" for alias in node.names)
+            elif isinstance(node, ast.Import):
+                waiting.extend(alias.name for alias in node.names if alias.name.startswith("headspaces"))
+    # The package's own __init__ holds documentation and the version only.
+    return sorted(str(file) for file in found if file != SOURCE / "headspaces" / "__init__.py")
+
+
+def _module_file(module: str) -> Path | None:
+    place = SOURCE.joinpath(*module.split("."))
+    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+
+
+def worker_count() -> int:
+    """Threads that this process may use: its CPUs, or fewer where the job was given fewer (``OMP_NUM_THREADS``)."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cpus, int(allowed)) if allowed.isdecimal() and int(allowed) > 0 else cpus
+
+
+@contextmanager
+def job(log_path: str, threads: int) -> Iterator[logging.Logger]:
+    """Run a script's body with its log open and its threads set.
+
+    Messages go to the log file and to the console. An :class:`InputError` ends the job with its one line, anything
+    else with a traceback in both places; the exit status is 1.
+    """
+    import headspaces
+
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    Path(log_path).parent.mkdir(parents=True, exist_ok=True)
+    handlers = [logging.FileHandler(log_path, mode="w", encoding="utf-8"), logging.StreamHandler(sys.stderr)]
+    handlers[0].setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handlers[1].setFormatter(logging.Formatter("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logger = logging.getLogger("headspaces")
+    # Only the file: the console shows what the user asked for.
+    handlers[0].emit(logger.makeRecord(
+        "headspaces", logging.INFO, "", 0, f"headspaces {headspaces.__version__} from {SOURCE}, {threads} threads", (), None
+    ))  # fmt: skip
+    try:
+        yield logger
+    except InputError as error:
+        logger.error("error: %s", error)
+        raise SystemExit(1) from None
+    except Exception:
+        logger.error("%s", traceback.format_exc().rstrip())
+        raise SystemExit(1) from None

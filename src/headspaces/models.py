@@ -1,0 +1,141 @@
+"""The models of a study: one row of ``config/models.tsv`` each, or one source named on the command line.
+
+Only the standard library is imported here: the Snakefile reads this module at every start.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from headspaces.errors import InputError
+
+KINDS = "OQKV"
+"""The four kinds of head spaces: what is written (O) and what queries, keys and values read (Q, K, V)."""
+
+MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+"""A model's name is one path component and one wildcard."""
+
+BLOCK_BYTES = 2**30
+"""Size of the float64 bases in one block of layers: a job's memory and a cache file's size follow from it."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many layers and heads a decoder has and how wide they are (RW table 3)."""
+
+    n_layers: int
+    d_model: int
+    n_query_heads: int
+    n_kv_heads: int
+    d_head: int
+
+    def n_heads(self, kind: str) -> int:
+        """Number of spaces of one kind in a layer: query heads for O and Q, key-value heads for K and V."""
+        return self.n_query_heads if kind in "OQ" else self.n_kv_heads
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of a study."""
+
+    name: str
+    source: str
+    kinds: str
+    shape: Shape
+    bases_dtype: str = "float64"
+    nulls_dtype: str = "float64"
+    samples_per_shard: int = 10
+    head_classes: str = ""
+    note: str = ""
+
+    @property
+    def blocks(self) -> dict[str, range]:
+        """The layers in consecutive blocks of about :data:`BLOCK_BYTES` of bases, by the name of their files."""
+        shape = self.shape
+        per_layer = sum(8 * shape.d_model * shape.d_head * shape.n_heads(kind) for kind in self.kinds)
+        size = max(1, BLOCK_BYTES // per_layer)
+        starts = range(0, shape.n_layers, size)
+        blocks = [range(start, min(start + size, shape.n_layers)) for start in starts]
+        return {f"layers{block[0]:03d}-{block[-1]:03d}": block for block in blocks}
+
+    @property
+    def n_observed_pairs(self) -> int:
+        """Number of observed head pairs: unordered within a layer and kind, writer to every later reader across."""
+        shape = self.shape
+        within = sum(shape.n_heads(kind) * (shape.n_heads(kind) - 1) // 2 for kind in self.kinds) * shape.n_layers
+        layer_pairs = shape.n_layers * (shape.n_layers - 1) // 2
+        readers = sum(shape.n_heads(kind) for kind in self.kinds if kind != "O")
+        return within + (layer_pairs * shape.n_query_heads * readers if "O" in self.kinds else 0)
+
+
+def model_name(source: str) -> str:
+    """Name an unlisted source after its folder, file or repository, as one path component."""
+    place = source.split("@")[0].rstrip("/").removesuffix(".gguf").removesuffix(".pt")
+    stem = Path(place.removeprefix("hub:")).name if ":" not in place else place.rsplit(":", 1)[1].rsplit("/", 1)[-1]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")
+    if not name:
+        raise InputError(f"model source {source!r} gives no name: end it with the name of a folder, file or repository")
+    return name
+
+
+def read_models(path: Path) -> dict[str, Model]:
+    """Read the table of known models.
+
+    Raises
+    ------
+    InputError
+        If a column is missing or unknown, a value has the wrong type, or a name occurs twice.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader((line for line in file if not line.startswith("#")), delimiter="\t"))
+    models: dict[str, Model] = {}
+    for number, row in enumerate(rows, start=1):
+        model = _model_of(row, f"{path}, row {number}")
+        if model.name in models:
+            raise InputError(f"{path}: the model {model.name!r} has two rows; give each its own name")
+        models[model.name] = model
+    return models
+
+
+def select_models(known: Mapping[str, Model], names: Iterable[str], where: str) -> list[Model]:
+    """Return the named models in order; a name without a row is an error that lists the known ones."""
+    chosen = []
+    for name in names:
+        if name not in known:
+            raise InputError(f"{where}: unknown model {name!r}; known are {', '.join(sorted(known))}")
+        chosen.append(known[name])
+    return chosen
+
+
+def _model_of(row: Mapping[str, str | None], where: str) -> Model:
+    own = [field.name for field in fields(Model) if field.name != "shape"]
+    shape = [field.name for field in fields(Shape)]
+    if extra := [str(key) for key in row if key not in own + shape]:
+        raise InputError(f"{where}: unknown column {extra[0]!r}; the columns are {', '.join(own + shape)}")
+    values = {key: (value or "").strip() for key, value in row.items()}
+    missing = [key for key in ["name", "source", "kinds", *shape] if not values.get(key)]
+    if missing:
+        raise InputError(f"{where}: no value for {missing[0]!r}")
+    if not re.fullmatch(MODEL_NAME, values["name"]):
+        raise InputError(f"{where}: the name {values['name']!r} must be letters, digits, '.', '_' and '-' only")
+    if not set(values["kinds"]) <= set(KINDS):
+        raise InputError(f"{where}: kinds {values['kinds']!r} may hold the letters {KINDS} only")
+    for key in ("bases_dtype", "nulls_dtype"):
+        if values.get(key, "") not in ("", "float64", "float32"):
+            raise InputError(f"{where}: {key} is {values[key]!r}, expected float64 or float32")
+    numbers = {key: _positive(values[key], key, where) for key in [*shape, "samples_per_shard"] if values.get(key)}
+    return Model(
+        **{key: value for key, value in values.items() if value and key not in numbers},
+        **{key: numbers.pop(key) for key in ["samples_per_shard"] if key in numbers},
+        shape=Shape(**numbers),
+    )
+
+
+def _positive(text: str, key: str, where: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise InputError(f"{where}: {key} is {text!r}, expected a positive whole number")
+    return int(text)
