@@ -38,7 +38,9 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         finally:
             os.close(folder)
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}; free space or fix permissions, then run again") from error
+        raise InputError(
+            f"cannot write {path}: {error.strerror or error}; free space or fix permissions, then run again"
+        ) from error
     finally:
         beside.unlink(missing_ok=True)
 
@@ -95,10 +97,9 @@ def job(log_path: str, threads: int) -> Iterator[logging.Logger]:
     logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     logger = logging.getLogger("headspaces")
-    # Only the file: the console shows what the user asked for.
-    handlers[0].emit(logger.makeRecord(
-        "headspaces", logging.INFO, "", 0, f"headspaces {headspaces.__version__} from {SOURCE}, {threads} threads", (), None
-    ))  # fmt: skip
+    origin = f"headspaces {headspaces.__version__} from {SOURCE}, {threads} threads"
+    # Only to the file: the console shows what the user asked for.
+    handlers[0].handle(logger.makeRecord("headspaces", logging.INFO, "", 0, origin, (), None))
     try:
         yield logger
     except InputError as error:

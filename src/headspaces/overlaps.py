@@ -1,0 +1,421 @@
+"""The one kernel of the package, and the geometry of pairs of spaces that is read off it.
+
+Every score of both papers is an inner product of two positive semi-definite operators on the residual stream,
+
+    score(F, G) = ||F^T G||_F^2 = <F F^T, G G^T>,
+
+with factors ``F`` (D x a) and ``G`` (D x b) whose columns span the two spaces. For orthonormal factors it is the
+projection kernel PK (RW section 4.2), divided by the smaller rank it is the overlap rho.
+
+Two exact algorithms compute it, and :func:`squared_overlaps` takes the one with fewer operations:
+
+*Gram*      forms ``F^T G`` pair by pair: ``2 D a b`` operations a pair.
+*operator*  forms ``F F^T`` and ``G G^T`` and multiplies them entry by entry: ``D^2`` a pair, by symmetry, and
+            ``D^2 a`` a head. Far cheaper as soon as each head meets more than a few partners, since ``2 a b > D``.
+
+The operator algorithm never holds a D x D matrix per head: it goes through tiles of them. Tiles are independent, so
+they are spread over threads whose BLAS is single-threaded; their sums are added in a fixed order in float64. The
+result has the same bits for every number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_numpy_namespace
+from jaxtyping import Float, Int
+from threadpoolctl import threadpool_limits
+
+from headspaces.jobs import worker_count
+
+Array: TypeAlias = Any
+"""An array of any library that follows the array API: numpy on the CPU, torch on a GPU."""
+
+Rectangle: TypeAlias = tuple[slice, slice]
+"""Rows and columns of the matrix of all head pairs that are wanted."""
+
+TILE_ROWS = 64
+"""Rows of a tile: fewer waste less on the diagonal, more make the products that form a tile efficient."""
+
+TILE_BYTES = 2**26
+"""Bytes of one thread's tile over all heads: it should stay near the last cache."""
+
+GRAM_BYTES = 2**25
+"""Bytes of one thread's batch of Gram matrices."""
+
+SINE_FROM = 1e-2
+"""Below this angle (radian) the cosine no longer resolves it well, and the sine is computed instead."""
+
+
+def squared_overlaps(
+    left: Float[Array, "n d_model a"],
+    right: Float[Array, "m d_model b"],
+    *,
+    algorithm: str | None = None,
+) -> Float[np.ndarray, "n m"]:
+    """Squared Frobenius norms ``||F_i^T G_j||^2`` of all pairs of factors.
+
+    Parameters
+    ----------
+    left, right
+        Stacks of factors: column ``k`` of head ``i`` is ``left[i, :, k]``. Any dtype of real numbers, numpy or torch.
+    algorithm
+        ``"gram"`` or ``"operator"``; by default the one with fewer operations.
+
+    Returns
+    -------
+    array of float64
+        PK for orthonormal factors. The arithmetic runs in the factors' dtype, sums over tiles in float64.
+    """
+    n, m = left.shape[0], right.shape[0]
+    return rectangle_overlaps([left, right], [(slice(0, n), slice(n, n + m))], algorithm=algorithm)[0]
+
+
+def rectangle_overlaps(
+    stacks: Sequence[Float[Array, "_ d_model _"]], rectangles: Sequence[Rectangle], *, algorithm: str | None = None
+) -> list[Float[np.ndarray, "_ _"]]:
+    """Squared overlaps of chosen rectangles of the head-by-head matrix; a head's operator is formed once for all.
+
+    Parameters
+    ----------
+    stacks
+        Stacks of factors over one residual stream. Heads are numbered through all stacks in order.
+    rectangles
+        Pairs of slices into that numbering.
+    algorithm
+        As in :func:`squared_overlaps`.
+    """
+    if not rectangles:
+        return []
+    compute = {"gram": _gram_rectangles, "operator": _operator_rectangles}
+    return compute[algorithm or cheaper_algorithm(stacks, rectangles)](stacks, rectangles)
+
+
+def operation_counts(stacks: Sequence[Float[Array, "_ d_model _"]], rectangles: Sequence[Rectangle]) -> dict[str, int]:
+    """Floating-point operations of both algorithms for the given rectangles, by the algorithm's name."""
+    widths = np.concatenate([np.full(stack.shape[0], stack.shape[2]) for stack in stacks])
+    d_model = stacks[0].shape[1]
+    pairs = sum(len(widths[rows]) * len(widths[columns]) for rows, columns in rectangles)
+    columns_product = sum(int(widths[rows].sum()) * int(widths[columns].sum()) for rows, columns in rectangles)
+    return {
+        "gram": 2 * d_model * columns_product,
+        "operator": d_model**2 * (pairs + int(widths.sum())),
+    }
+
+
+def cheaper_algorithm(stacks: Sequence[Float[Array, "_ d_model _"]], rectangles: Sequence[Rectangle]) -> str:
+    """Name of the algorithm with fewer operations."""
+    counts = operation_counts(stacks, rectangles)
+    return min(counts, key=lambda name: counts[name])
+
+
+def _operator_rectangles(stacks: Sequence[Array], rectangles: Sequence[Rectangle]) -> list[np.ndarray]:
+    xp = array_namespace(*stacks)
+    n_heads = sum(stack.shape[0] for stack in stacks)
+    tiles = _tiles(stacks[0].shape[1], n_heads * stacks[0].dtype.itemsize)
+
+    def products(tile: tuple[slice, slice]) -> list[np.ndarray]:
+        # An entry off the diagonal stands for its mirror image too: weight 2, as sqrt(2) on both sides.
+        weight = 1.0 if tile[0] == tile[1] else 2.0**0.5
+        entries = [
+            xp.reshape(
+                (weight * stack[:, tile[0], :]) @ xp.matrix_transpose(stack[:, tile[1], :]), (stack.shape[0], -1)
+            )
+            for stack in stacks
+        ]
+        flat = entries[0] if len(entries) == 1 else xp.concat(entries)
+        return [_to_numpy(flat[rows] @ xp.matrix_transpose(flat[columns])) for rows, columns in rectangles]
+
+    totals = [np.zeros((len(range(n_heads)[rows]), len(range(n_heads)[columns]))) for rows, columns in rectangles]
+    for parts in map_in_order(products, tiles, parallel=is_numpy_namespace(xp)):
+        for total, part in zip(totals, parts, strict=True):
+            total += part
+    return totals
+
+
+def _tiles(d_model: int, row_bytes: int) -> list[tuple[slice, slice]]:
+    """Tiles that cover a symmetric D x D matrix on and above its diagonal; ``row_bytes`` are those of one entry."""
+    width = max(TILE_ROWS, TILE_BYTES // (row_bytes * TILE_ROWS))
+    tiles = []
+    for start in range(0, d_model, TILE_ROWS):
+        stop = min(start + TILE_ROWS, d_model)
+        tiles.append((slice(start, stop), slice(start, stop)))
+        n_parts = -(-(d_model - stop) // width)
+        edges = np.linspace(stop, d_model, n_parts + 1).astype(int).tolist()
+        tiles.extend((slice(start, stop), slice(*part)) for part in zip(edges, edges[1:], strict=False))
+    return tiles
+
+
+def _gram_rectangles(stacks: Sequence[Array], rectangles: Sequence[Rectangle]) -> list[np.ndarray]:
+    xp = array_namespace(*stacks)
+    heads = _padded(xp, stacks)
+    totals = []
+    for rows, columns in rectangles:
+        left, right = heads[rows], heads[columns]
+        step = max(1, GRAM_BYTES // max(1, right.shape[0] * right.shape[2] * left.shape[2] * left.dtype.itemsize))
+
+        def norms(start: int, left: Array = left, right: Array = right, step: int = step) -> np.ndarray:
+            grams = gram_matrices(left[start : start + step], right)
+            return _to_numpy(xp.sum(grams * grams, axis=(2, 3))).astype(np.float64)
+
+        parts = list(map_in_order(norms, range(0, left.shape[0], step), parallel=is_numpy_namespace(xp)))
+        totals.append(np.concatenate(parts) if parts else np.zeros((left.shape[0], right.shape[0])))
+    return totals
+
+
+def gram_matrices(left: Float[Array, "n d_model a"], right: Float[Array, "m d_model b"]) -> Float[Array, "n m a b"]:
+    """All products ``F_i^T G_j`` as one matrix product."""
+    xp = array_namespace(left, right)
+    n, d_model, a = left.shape
+    m, _, b = right.shape
+    rows = xp.reshape(xp.matrix_transpose(left), (n * a, d_model))
+    columns = xp.reshape(xp.matrix_transpose(right), (m * b, d_model))
+    return xp.permute_dims(xp.reshape(rows @ xp.matrix_transpose(columns), (n, a, m, b)), (0, 2, 1, 3))
+
+
+def _padded(xp: Any, stacks: Sequence[Array]) -> Array:
+    """All heads in one stack; narrower ones get zero columns, which change no overlap."""
+    width = max(stack.shape[2] for stack in stacks)
+    padded = []
+    for stack in stacks:
+        n, d_model, own = stack.shape
+        zeros = xp.zeros((n, d_model, width - own), dtype=stack.dtype, device=device(stack))
+        padded.append(xp.concat([stack, zeros], axis=2) if own < width else stack)
+    return padded[0] if len(padded) == 1 else xp.concat(padded)
+
+
+def _to_numpy(array: Array) -> np.ndarray:
+    return array if isinstance(array, np.ndarray) else np.asarray(array.cpu())
+
+
+def map_in_order(
+    function: Callable[[Any], Any], items: Iterable[Any], *, parallel: bool = True, workers: int | None = None
+) -> Iterator[Any]:
+    """Apply a function to independent items on this process's threads, BLAS single-threaded; yield in the items' order.
+
+    Results are taken as they come in order, so no more than a few wait; nothing depends on the number of threads.
+    """
+    workers = workers or worker_count()
+    if not parallel or workers == 1:
+        with threadpool_limits(1 if parallel else None):
+            yield from map(function, items)
+        return
+    with threadpool_limits(1), ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(function, items)
+
+
+@dataclass(frozen=True)
+class LayerPairs:
+    """Squared overlaps of a model's heads.
+
+    Attributes
+    ----------
+    within
+        By kind: ``(layer, head, head)``, all pairs of one kind in one layer.
+    across
+        By source and target kind (``"OQ"``): ``(source_layer, target_layer, source_head, target_head)``, NaN where the
+        target layer is not later.
+    """
+
+    within: dict[str, Float[np.ndarray, "layer head head"]]
+    across: dict[str, Float[np.ndarray, "source_layer target_layer source_head target_head"]]
+
+
+def layer_overlaps(
+    factors: Mapping[str, Float[Array, "layer _ d_model d_head"]],
+    *,
+    within: str = "OQKV",
+    sources: str = "O",
+    targets: str = "QKV",
+    algorithm: str | None = None,
+) -> LayerPairs:
+    """Squared overlaps inside each layer and from every layer's sources to every later layer's targets, in one pass.
+
+    Parameters
+    ----------
+    factors
+        By kind, a stack of factors per layer.
+    within
+        Kinds whose pairs inside a layer are wanted.
+    sources, targets
+        Kinds of the earlier and of the later head. Kinds without factors are left out.
+    algorithm
+        As in :func:`squared_overlaps`.
+
+    Notes
+    -----
+    Only pairs with a later target are computed: the triangle of layer pairs is cut into rectangles by halving
+    (first half of the layers against the second half, then each half by itself).
+    """
+    xp = array_namespace(*factors.values())
+    n_layers = next(iter(factors.values())).shape[0]
+    same = bool(set(sources) & set(targets))
+    # Layer-major order makes every rectangle of layers a rectangle of heads.
+    groups = [kinds for kinds in (["".join(factors)] if same else [sources, targets]) if set(kinds) & set(factors)]
+    members = [[kind for kind in group if kind in factors] for group in groups]
+    lone = [kind for kind in within if kind in factors and not any(kind in group for group in members)]
+    members.extend([kind] for kind in lone)
+    stacks, places, first = [], {}, 0
+    for kinds in members:
+        stack = xp.concat([factors[kind] for kind in kinds], axis=1) if len(kinds) > 1 else factors[kinds[0]]
+        per_layer, offset = stack.shape[1], 0
+        for kind in kinds:
+            places[kind] = _Place(first, per_layer, offset, factors[kind].shape[1])
+            offset += factors[kind].shape[1]
+        stacks.append(xp.reshape(stack, (n_layers * per_layer, *stack.shape[2:])))
+        first += n_layers * per_layer
+    inside = [(kind, layer) for kind in within if kind in factors for layer in range(n_layers)]
+    rectangles = [(places[kind].heads(layer),) * 2 for kind, layer in inside]
+    spans = []
+    if set(sources) & set(factors) and set(targets) & set(factors):
+        spans = list(_later_spans(0, n_layers))
+        source, target = (next(places[kind] for kind in kinds if kind in places) for kinds in (sources, targets))
+        rectangles += [(source.layers(*earlier), target.layers(*later)) for earlier, later in spans]
+    results = rectangle_overlaps(stacks, rectangles, algorithm=algorithm)
+    pairs = LayerPairs({kind: np.stack(_of(kind, inside, results)) for kind in within if kind in factors}, {})
+    if spans:
+        full = np.full((n_layers, n_layers, source.per_layer, target.per_layer), np.nan)
+        for (earlier, later), block in zip(spans, results[len(inside) :], strict=True):
+            shape = (earlier[1] - earlier[0], source.per_layer, later[1] - later[0], target.per_layer)
+            full[slice(*earlier), slice(*later)] = block.reshape(shape).transpose(0, 2, 1, 3)
+        for x in sources:
+            for y in targets:
+                if x in places and y in places:
+                    pairs.across[x + y] = full[:, :, places[x].columns, places[y].columns].copy()
+    return pairs
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where one kind's heads stand in the numbering of all heads."""
+
+    first: int
+    per_layer: int
+    offset: int
+    n_heads: int
+
+    def heads(self, layer: int) -> slice:
+        start = self.first + layer * self.per_layer + self.offset
+        return slice(start, start + self.n_heads)
+
+    def layers(self, start: int, stop: int) -> slice:
+        return slice(self.first + start * self.per_layer, self.first + stop * self.per_layer)
+
+    @property
+    def columns(self) -> slice:
+        return slice(self.offset, self.offset + self.n_heads)
+
+
+def _of(kind: str, inside: Sequence[tuple[str, int]], results: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return [result for (own, _), result in zip(inside, results, strict=False) if own == kind]
+
+
+def _later_spans(start: int, stop: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Cut the pairs of an earlier and a later layer into rectangles of layers."""
+    if stop - start < 2:
+        return
+    middle = (start + stop) // 2
+    yield (start, middle), (middle, stop)
+    yield from _later_spans(start, middle)
+    yield from _later_spans(middle, stop)
+
+
+def smaller_ranks(left: Int[np.ndarray, "*n"], right: Int[np.ndarray, "*m"]) -> Int[np.ndarray, "*n *m"]:
+    """Smaller rank of every pair, by which PK is divided to give rho; an empty space makes it 0."""
+    return np.minimum.outer(left, right)
+
+
+def normalised(
+    squared: Float[np.ndarray, "*pairs"], smaller_rank: Int[np.ndarray, "*pairs"]
+) -> Float[np.ndarray, "*pairs"]:
+    """The overlap ``rho = PK / min(rank, rank)`` (RW section 4.2); NaN where a space is empty."""
+    return np.divide(squared, smaller_rank, out=np.full(squared.shape, np.nan), where=smaller_rank > 0)
+
+
+def smallest_angles(
+    left: Float[np.ndarray, "n d_model a"], right: Float[np.ndarray, "m d_model b"]
+) -> Float[np.ndarray, "n m"]:
+    """Smallest principal angle of every pair of spaces, in degrees.
+
+    Parameters
+    ----------
+    left, right
+        Orthonormal bases; columns beyond a space's rank are zero.
+
+    Returns
+    -------
+    array
+        From 0 to 90 degrees; NaN where a space is empty. In float64 the error is below 1e-6 degrees everywhere, and
+        about 1e-14 radian near zero.
+
+    Notes
+    -----
+    The cosine is the largest singular value of ``U^T V``, taken as the root of the largest eigenvalue of its smaller
+    square: the largest one loses nothing by squaring. Near zero the cosine is flat, and the angle is taken from the
+    sine instead, the smallest singular value of ``V - U U^T V`` (Björck and Golub 1973), as
+    ``scipy.linalg.subspace_angles`` does.
+    """
+    step = max(1, GRAM_BYTES // max(1, right.shape[0] * left.shape[2] * right.shape[2] * left.dtype.itemsize))
+
+    def angles(start: int) -> np.ndarray:
+        block = left[start : start + step]
+        cosines = np.sqrt(np.clip(_largest_eigenvalues(gram_matrices(block, right)), 0.0, 1.0))
+        radians = np.arccos(cosines)
+        near = np.nonzero(radians < SINE_FROM)
+        if near[0].size:
+            radians[near] = _small_angles(block, right, *near)
+        return np.degrees(radians)
+
+    parts = list(map_in_order(angles, range(0, left.shape[0], step)))
+    result = np.concatenate(parts) if parts else np.empty((left.shape[0], right.shape[0]))
+    result[np.add.outer(_ranks(left) == 0, _ranks(right) == 0)] = np.nan
+    return result
+
+
+def principal_angles(
+    left: Float[np.ndarray, "d_model a"], right: Float[np.ndarray, "d_model b"]
+) -> Float[np.ndarray, " m"]:
+    """All principal angles of one pair of spaces in degrees, ascending (scipy gives them descending)."""
+    from scipy.linalg import subspace_angles
+
+    spans = [basis[:, np.any(basis != 0, axis=0)] for basis in (left, right)]
+    angles: np.ndarray = np.degrees(subspace_angles(*spans))[::-1]
+    return angles
+
+
+def _largest_eigenvalues(grams: Float[np.ndarray, "n m a b"]) -> Float[np.ndarray, "n m"]:
+    a, b = grams.shape[2:]
+    squares = grams @ grams.swapaxes(2, 3) if a <= b else grams.swapaxes(2, 3) @ grams
+    largest: np.ndarray = np.linalg.eigvalsh(squares)[..., -1]
+    return largest
+
+
+def _small_angles(left: np.ndarray, right: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Smallest angles (radian) of the given pairs by the sine; sound where they are small."""
+    angles = np.empty(rows.size)
+    left_ranks, right_ranks = _ranks(left), _ranks(right)
+    step = max(1, GRAM_BYTES // (left.shape[1] * max(left.shape[2], right.shape[2]) * left.dtype.itemsize))
+    for start in range(0, rows.size, step):
+        i, j = rows[start : start + step], columns[start : start + step]
+        # The sines of all angles come from the smaller of the two spaces; a zero column adds a zero in front.
+        swap = left_ranks[i] < right_ranks[j]
+        for chosen, big, small, ranks in (
+            (~swap, left[i[~swap]], right[j[~swap]], right_ranks[j[~swap]]),
+            (swap, right[j[swap]], left[i[swap]], left_ranks[i[swap]]),
+        ):
+            if not chosen.any():
+                continue
+            residual = small - big @ (big.swapaxes(1, 2) @ small)
+            sines = np.linalg.svd(residual, compute_uv=False)[:, ::-1]
+            smallest = np.take_along_axis(sines, (small.shape[2] - ranks)[:, None], axis=1)[:, 0]
+            angles[start : start + step][chosen] = np.arcsin(np.clip(smallest, 0.0, 1.0))
+    return angles
+
+
+def _ranks(bases: Float[np.ndarray, "head d_model d_head"]) -> Int[np.ndarray, " head"]:
+    ranks: np.ndarray = np.any(bases != 0, axis=1).sum(axis=1)
+    return ranks
