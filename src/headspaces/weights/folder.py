@@ -1,0 +1,130 @@
+"""A local folder in Hugging Face layout: ``config.json`` and one or several safetensors files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from headspaces.errors import InputError
+from headspaces.weights.headers import FileHeader, Headers, TensorHeader
+from headspaces.weights.safetensors_file import read_header
+
+CHUNK = 8 * 2**20
+"""Bytes that are copied at once."""
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or holds something else.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected a JSON object")
+    return content
+
+
+def weight_map(index: Mapping[str, Any], where: str) -> dict[str, str]:
+    """Return which file holds which tensor, from an index.
+
+    Raises
+    ------
+    InputError
+        If the index has no map of names to file names, or a name leaves the checkpoint's folder.
+    """
+    files = index.get("weight_map")
+    if not isinstance(files, dict) or not files:
+        raise InputError(f"{where}: no weight_map; the index is damaged, download it again")
+    for tensor, file in files.items():
+        parts = PurePosixPath(file).parts if isinstance(file, str) else ()
+        if not parts or ".." in parts or PurePosixPath(file).is_absolute() or "\\" in file or ":" in file:
+            raise InputError(f"{where}: tensor {tensor!r} lies in {file!r}, which is no file of this checkpoint")
+    return dict(files)
+
+
+def check_index(files: Mapping[str, str], tensors: Mapping[str, TensorHeader], where: str) -> None:
+    """Check that the files hold the tensors that the index names.
+
+    Raises
+    ------
+    InputError
+        If a tensor is not in its file.
+    """
+    for name, file in files.items():
+        if name not in tensors or tensors[name].file != file:
+            raise InputError(f"{where}: the index puts tensor {name!r} into {file}, which does not hold it; download both again")
+
+
+def read_folder(path: Path) -> tuple[str, dict[str, Any], dict[str, TensorHeader], dict[str, FileHeader]]:
+    """Read configuration and headers of a folder; see :func:`~headspaces.weights.gguf_file.read_gguf`.
+
+    An index decides which files belong to the checkpoint; other weight files in the folder are left alone.
+    """
+    if not (path / "config.json").is_file():
+        if (path / "adapter_config.json").is_file():
+            raise InputError(f"{path} holds an adapter only (adapter_config.json); merge it into its base model and name the result")
+        raise InputError(f"{path}: no config.json; name a folder in Hugging Face layout or a .gguf file")
+    config = read_json(path / "config.json")
+    index = path / "model.safetensors.index.json"
+    if index.is_file():
+        placed = weight_map(read_json(index), str(index))
+        names = sorted(set(placed.values()))
+    elif (path / "model.safetensors").is_file():
+        placed, names = {}, ["model.safetensors"]
+    else:
+        raise InputError(f"{path}: neither model.safetensors nor model.safetensors.index.json is there")
+    tensors: dict[str, TensorHeader] = {}
+    files: dict[str, FileHeader] = {}
+    for name in names:
+        if not (path / name).is_file():
+            raise InputError(f"{index}: names the file {name}, which is not in the folder; download it")
+        found = read_header(path / name, name)
+        # A tensor that another file holds, too, counts where the index puts it.
+        tensors |= {key: tensor for key, tensor in found.items() if placed.get(key, name) == name}
+        files[name] = FileHeader(str((path / name).resolve()), (path / name).stat().st_size, "")
+    check_index(placed, tensors, str(index))
+    return _fingerprint(config, tensors, files), config, tensors, files
+
+
+def _fingerprint(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], files: Mapping[str, FileHeader]) -> str:
+    """Identify a checkpoint without reading it whole: its configuration, headers and sizes."""
+    content = [
+        config,
+        [[name, t.dtype, t.shape, t.file, t.begin, t.end] for name, t in sorted(tensors.items())],
+        [[name, file.size] for name, file in sorted(files.items())],
+    ]
+    return "sha256:" + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def stream_folder(headers: Headers, names: Iterable[str]) -> Iterator[tuple[str, Iterable[bytes]]]:
+    """Yield the named tensors' bytes in the order of the files."""
+    for name in sorted(names, key=lambda name: (headers.tensors[name].file, headers.tensors[name].begin)):
+        tensor = headers.tensors[name]
+        file = headers.files[tensor.file]
+        path = Path(file.location)
+        if not path.is_file() or path.stat().st_size != file.size:
+            raise InputError(f"{path}: has changed since its header was read; delete the model's headers and run again")
+        yield name, _chunks(path, tensor)
+
+
+def _chunks(path: Path, tensor: TensorHeader) -> Iterator[bytes]:
+    with path.open("rb") as stream:
+        stream.seek(tensor.begin)
+        left = tensor.size
+        while left:
+            chunk = stream.read(min(CHUNK, left))
+            if not chunk:
+                raise InputError(f"{path}: ends before byte {tensor.end}; it was cut off while being read")
+            left -= len(chunk)
+            yield chunk
