@@ -1,0 +1,174 @@
+"""The tables and figures of the report: what each shows and which stages' files it reads.
+
+Only the standard library is imported here: the Snakefile reads this module at every start to ask for the right files.
+The functions that make them are :data:`headspaces.tables.TABLES` and :data:`headspaces.figures.FIGURES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+SPREAD = "Spread: population standard deviation (ddof = 0) of ρ over the pairs of a condition."
+SAMPLES = (
+    "All samples: those of both null models, rotation and reassignment, together; r: observed spread / largest of them."
+)
+ISOTROPIC = "Isotropic value: d_head / d_model, the expected ρ of two independent uniform random subspaces."
+
+
+@dataclass(frozen=True)
+class Item:
+    """One table or figure.
+
+    Attributes
+    ----------
+    title
+        What it shows, in one sentence: the caption.
+    needs
+        Stages whose files it cannot do without, for every model of the study.
+    uses
+        Stages whose files fill more of it where a model has them.
+    notes
+        Definitions that are printed below it.
+    """
+
+    title: str
+    needs: tuple[str, ...] = ("overlaps",)
+    uses: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+TABLES: Mapping[str, Item] = {
+    "table1": Item(
+        "Smallest principal angles over the pairs of head spaces, within and across layers (RW table 1)",
+        notes=("Across: every writer head of a layer with every reader head of each later layer.",),
+    ),
+    "table2": Item(
+        "Lower bound of the largest overlap with a layer's write spaces, and what is measured (RW table 2)",
+        notes=(
+            "min max ρ: minimum over layer pairs and read spaces R of the largest ρ(R, U_i) with a write space U_i.",
+            "λ min: smallest eigenvalue of the sum of a layer's projections, over the layers.",
+            ISOTROPIC,
+        ),
+    ),
+    "table3": Item("Models and isotropic values (RW table 3)", notes=("Write pairs: of one layer.", ISOTROPIC)),
+    "table4": Item(
+        "The spread of ρ against the null models (RW table 4)",
+        needs=("overlaps", "nulls"),
+        notes=(SPREAD, SAMPLES, "Ratios: observed spread / mean spread of a null model's samples."),
+    ),
+    "table5": Item(
+        "Mean and spread of ρ between the write spaces of a layer (RW table 5)",
+        notes=(SPREAD, ISOTROPIC, "Random sd: standard deviation of ρ for two independent uniform random subspaces."),
+    ),
+    "table6": Item(
+        "Layers whose smallest angle between write spaces is not below every reassignment sample's (RW table 6)",
+        needs=("overlaps", "nulls"),
+        notes=("Reassignment: the smallest of the samples' smallest angles.",),
+    ),
+    "table7": Item(
+        "Overlap between the read spaces of one kind within a layer, against the null models (RW table 7)",
+        uses=("nulls",),
+        notes=(SPREAD, "All samples: those of both null models, rotation and reassignment, together."),
+    ),
+    "table8": Item(
+        "Spread and mean of ρ between write spaces and later layers' read spaces, against the nulls (RW table 8)",
+        needs=("overlaps", "nulls"),
+        notes=(SPREAD, "All samples: those of both null models, rotation and reassignment, together."),
+    ),
+    "table9": Item(
+        "Largest ρ and largest spectrally weighted score of a layer pair (RW table 9)",
+        notes=(
+            "Each maximum is over the head pairs of the layer pair; the two need not belong to the same head pair.",
+            "Weighted score: D ||R^T B||^2 / (||R||^2 ||B||^2), about 1 for independent Gaussian matrices.",
+        ),
+    ),
+    "right_tail": Item(
+        "The right tail of ρ in every condition (RW section 5.2)",
+        notes=(SPREAD, ISOTROPIC, "Quantiles interpolate linearly."),
+    ),
+    "baseline_ratios": Item(
+        "Mean and spread of ρ against two random subspaces, ranges over the conditions (RW section 5.2)",
+        notes=(SPREAD, ISOTROPIC, "Random sd: standard deviation of ρ for two independent uniform random subspaces."),
+    ),
+    "weighted_means": Item(
+        "Mean spectrally weighted score of a layer pair, over the layer pairs (RW appendix G)",
+        notes=("Mean: over the head pairs of a layer pair; low, median and high: over the layer pairs.",),
+    ),
+    "pair_counts": Item(
+        "Pairs whose ρ lies below or above every pair of every null sample, in the layer of figure 2 (RW section 5.2)",
+        needs=("overlaps", "nulls"),
+        notes=("Layer: the upper median of the layers' observed spreads. Both: rotation and reassignment together.",),
+    ),
+    "null_counts": Item(
+        "Layers whose median, 95th percentile or smallest angle is outside every null sample (RW 5.2, 5.3, appendix F)",
+        needs=("overlaps", "nulls"),
+        notes=("Quantiles interpolate linearly.",),
+    ),
+    "null_ranges": Item(
+        "Observed values and null samples, ranges over the conditions (RW section 5.3, appendix F)",
+        needs=("overlaps", "nulls"),
+        notes=(SPREAD, "Sample mean: over a null model's samples of one condition; low and high: over the conditions."),
+    ),
+    "mean_direction": Item(
+        "Mean ρ between write spaces and later layers' read spaces, by layer distance (RW appendix F)",
+        uses=("nulls",),
+        notes=(ISOTROPIC, "All samples: those of both null models, rotation and reassignment, together."),
+    ),
+}
+
+FIGURES: Mapping[str, Item] = {
+    "figure1": Item(
+        "A write u reaches a reader as its projection p on the read space R; u - p is in the kernel (RW figure 1)",
+        needs=(),
+    ),
+    "figure2": Item(
+        "Share of pairs whose ρ is at least a given value, in the layer of the upper median spread (RW figure 2)",
+        needs=("overlaps", "nulls"),
+        notes=("Lines: median over samples; bands: 5-95 % of the samples. Dotted: isotropic value.",),
+    ),
+    "figure3": Item(
+        "Observed spread of ρ over the largest null sample's, every condition (RW figure 3)",
+        needs=("overlaps", "nulls"),
+        notes=(SPREAD, "Bars: medians; numbers: conditions with r > 1 of all. Triangles: r at most 1."),
+    ),
+    "figure4": Item(
+        "Measured share of a write's energy that is projected on a read space, against ρ (RW figure 4)",
+        needs=("overlaps", "activations"),
+        notes=("Above: number of pairs (log scale), dashed: equality. Below: the ratio; median, 5-95 %, dashed: 1.",),
+    ),
+    "figure5": Item(
+        "Rank correlation of ρ with the measured share in each layer pair; linear term against ρ (RW figure 5)",
+        needs=("overlaps", "activations"),
+        notes=("Bars: medians over layer pairs.",),
+    ),
+    "figure6": Item(
+        "Mean and spread of ρ within a layer, by depth (RW figure 6)",
+        notes=(SPREAD, "Dotted: isotropic value and the standard deviation of ρ for two random subspaces."),
+    ),
+    "figure7": Item(
+        "Median and 95th percentile of ρ within a layer, against the null models (RW figure 7)",
+        needs=("overlaps", "nulls"),
+        notes=("Bars: 5-95 % of the samples. Dotted: isotropic value.",),
+    ),
+    "figure8": Item(
+        "Spread of ρ within a layer and the largest null sample's (RW figure 8)",
+        needs=("overlaps", "nulls"),
+        notes=(SPREAD,),
+    ),
+    "figure9": Item(
+        "Ratio r of the spread, and the direction of the mean against all null samples, by layer pair (RW figure 9)",
+        needs=("overlaps", "nulls"),
+        notes=(SPREAD, SAMPLES),
+    ),
+}
+
+
+def possible(items: Mapping[str, Item], stages: Collection[str]) -> list[str]:
+    """Return the names of the items that a study with these stages can make, in order."""
+    return [name for name, item in items.items() if set(item.needs) <= set(stages)]
+
+
+def stages_read(item: Item, stages: Collection[str]) -> list[str]:
+    """Return the stages whose files an item reads in a study with these stages, in order."""
+    return [stage for stage in (*item.needs, *item.uses) if stage in stages]

@@ -1,0 +1,53 @@
+"""The report's tables: one function each, from the models' results to rows.
+
+``TABLES[name](models)`` makes the rows, :func:`write_table` the three files. Which stages' files a table reads is
+written in :data:`headspaces.report_items.TABLES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from headspaces.results import ModelResults
+from headspaces.tables.against_nulls import (
+    mean_direction,
+    null_counts,
+    null_ranges,
+    pair_counts,
+    table4,
+    table6,
+    table7,
+    table8,
+)
+from headspaces.tables.observed import (
+    baseline_ratios,
+    right_tail,
+    table1,
+    table2,
+    table3,
+    table5,
+    table9,
+    weighted_means,
+)
+from headspaces.tables.writing import Table, write_table
+
+__all__ = ["TABLES", "Table", "write_table"]
+
+TABLES: Mapping[str, Callable[[Sequence[ModelResults]], Table]] = {
+    "table1": table1,
+    "table2": table2,
+    "table3": table3,
+    "table4": table4,
+    "table5": table5,
+    "table6": table6,
+    "table7": table7,
+    "table8": table8,
+    "table9": table9,
+    "right_tail": right_tail,
+    "baseline_ratios": baseline_ratios,
+    "weighted_means": weighted_means,
+    "pair_counts": pair_counts,
+    "null_counts": null_counts,
+    "null_ranges": null_ranges,
+    "mean_direction": mean_direction,
+}
