@@ -203,7 +203,7 @@ class ModelResults:
         path = f"cross/{spaces}/{quantity}" if stage == "overlaps" else f"{spaces[1]}/{quantity}"
         array = getattr(self, stage)[path]
         writer, reader = np.triu_indices(len(array), k=1)
-        return np.asarray(array[writer, reader].reshape(len(writer), -1), dtype=np.float64)
+        return np.asarray(array[writer, reader].reshape(len(writer), array.shape[2] * array.shape[3]), dtype=np.float64)
 
     def compare_all(self) -> Iterator[Comparison]:
         """Make all comparisons of the model: within O, Q, K, V, then across OQ, OK, OV, as far as it has the kinds."""

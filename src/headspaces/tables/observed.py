@@ -188,7 +188,7 @@ def _nothing_across(models: Iterable[ModelResults]) -> tuple[str, ...]:
 def _min_max_rho(comparison: Comparison) -> np.ndarray:
     """For each layer pair, the minimum over read spaces of the largest rho with a write space."""
     n_writers = comparison.model.attributes["n_query_heads"]
-    by_head = comparison.rho.reshape(comparison.n_conditions, n_writers, -1)
+    by_head = comparison.rho.reshape(comparison.n_conditions, n_writers, comparison.n_pairs // n_writers)
     # fmax and fmin pass over the undefined pairs of a space of dimension zero.
     return np.asarray(np.fmin.reduce(np.fmax.reduce(by_head, axis=1), axis=1))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import math
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +232,8 @@ def _decimals(column: str) -> int:
 def _rounded(value: float, decimals: int) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
-    text = f"{value:.{decimals}f}"
+    # Halves are rounded up as on paper: d/D = 0.03125 is RW's 0.0313, where binary formatting gives 0.0312.
+    text = str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP))
     if float(text) != 0:
         return text
     return f"{0:.{decimals}f}" if value == 0 else f"{value:.1e}"

@@ -1,0 +1,551 @@
+"""Tables against numbers computed by hand, and against scipy on random overlaps."""
+
+import csv
+import dataclasses
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from headspaces import report_items
+from headspaces.errors import InputError
+from headspaces.results import ModelResults, read_results
+from headspaces.store import write_arrays
+from headspaces.tables import TABLES, Table, write_table
+from headspaces.tables.writing import escape_latex, escape_markdown, exact, heading, shown
+from headspaces.tidy import extremes, row_means, tidy
+
+SHAPE = {"d_model": 10, "d_head": 1, "n_layers": 2, "n_query_heads": 3, "n_kv_heads": 1}
+ISOTROPIC = 0.1
+RANDOM_SD = 0.015**0.5  # sqrt(2 * 9^2 / (10^2 * 9 * 12))
+PAIRS = [(0, 1), (0, 2), (1, 2)]
+# Layer 0: mean 0.28, deviations -0.24 -0.08 0.32, their squares' mean 0.1664 / 3; layer 1: constant.
+WRITES = [[0.04, 0.2, 0.6], [0.4, 0.4, 0.4]]
+WRITE_ANGLES = [[50.0, 40.0, 5.0], [30.0, 20.0, 10.0]]
+WRITE_SPREAD = (0.1664 / 3) ** 0.5
+
+
+def square(by_layer):
+    """Fill symmetric (layer, head, head) arrays from the values of the pairs 01, 02, 12."""
+    out = np.ones((len(by_layer), 3, 3))
+    for layer, values in enumerate(by_layer):
+        for (one, other), value in zip(PAIRS, values, strict=True):
+            out[layer, one, other] = out[layer, other, one] = value
+    return out
+
+
+def later(values):
+    """Put the values of layer pair 0 -> 1 into a (2, 2, writer, reader) array, NaN elsewhere."""
+    out = np.full((2, 2, *np.shape(values)), np.nan)
+    out[0, 1] = values
+    return out
+
+
+def overlaps():
+    across = {
+        "OQ": ([[0.1, 0.05, 0.3], [0.2, 0.02, 0.1], [0.15, 0.08, 0.1]], 9.5),
+        "OK": ([[0.5], [0.1], [0.3]], 4.0),
+        "OV": ([[0.01], [0.02], [0.09]], 70.25),
+    }
+    arrays = {
+        "within/O/rho": square(WRITES),
+        "within/O/angle": square(WRITE_ANGLES),
+        "within/Q/rho": square([[0.1, 0.2, 0.3], [0.5, 0.5, 0.8]]),
+        "within/Q/angle": square([[9, 8, 7], [6.5, 60, 80]]),
+        "direct_sum/O/lambda_min": np.array([2e-7, 1e-11]),
+    }
+    for kind in "KV":
+        arrays |= {f"within/{kind}/rho": np.ones((2, 1, 1)), f"within/{kind}/angle": np.zeros((2, 1, 1))}
+    for spaces, (rho, largest) in across.items():
+        weighted = np.ones(np.shape(rho))
+        weighted[1, 0] = largest
+        arrays |= {f"cross/{spaces}/rho": later(rho), f"cross/{spaces}/angle": later(90 - 100 * np.array(rho))}
+        arrays[f"cross/{spaces}/weighted"] = later(weighted)
+    return arrays
+
+
+def nulls():
+    """Two samples of each null model."""
+    arrays = {
+        "within/O/rotation/spread": [[0.05, 0.0], [0.15, 0.0]],
+        "within/O/reassignment/spread": [[0.1, 0.0], [0.2, 0.0]],
+        "within/O/rotation/mean": [[0.3, 0.39], [0.35, 0.38]],
+        "within/O/reassignment/mean": [[0.29, 0.35], [0.4, 0.3]],
+        "within/O/rotation/median": [[0.3, 0.3], [0.25, 0.5]],
+        "within/O/reassignment/median": [[0.21, 0.5], [0.3, 0.6]],
+        "within/O/rotation/p95": [[0.5, 0.3], [0.55, 0.39]],
+        "within/O/reassignment/p95": [[0.4, 0.3], [0.3, 0.35]],
+        "within/O/rotation/min_angle": [[6.0, 9.0], [7.0, 20.0]],
+        "within/O/reassignment/min_angle": [[4.5, 11.0], [8.0, 12.0]],
+        "pairs/O/layer": 0,
+        "pairs/O/rotation/rho": [[0.05, 0.3, 0.5], [0.1, 0.2, 0.3]],
+        "pairs/O/reassignment/rho": [[0.03, 0.1, 0.2], [0.3, 0.7, 0.65]],
+    }
+    across = {"OQ": (0.02, 0.2), "OK": (0.3, 0.25), "OV": (0.01, 0.03)}
+    for spaces, (spread, mean) in across.items():
+        for null, factor in (("rotation", 0.5), ("reassignment", 1.0)):
+            for statistic, value in (("spread", spread), ("mean", mean)):
+                samples = np.full((2, 2, 2), np.nan)
+                samples[:, 0, 1] = [value * factor, value * factor / 2]
+                arrays[f"cross/{spaces}/{null}/{statistic}"] = samples
+    return {name: np.asarray(values) for name, values in arrays.items()}
+
+
+@pytest.fixture
+def model():
+    return ModelResults("a_b & c", SHAPE, overlaps(), nulls())
+
+
+@pytest.fixture
+def observed(model):
+    return dataclasses.replace(model, nulls=None)
+
+
+@pytest.fixture
+def writes_only():
+    kept = {name: array for name, array in overlaps().items() if "/O/" in name}
+    return ModelResults("writes", SHAPE, kept)
+
+
+def row(table, **names):
+    frame = table.frame
+    for column, value in names.items():
+        frame = frame[frame[column] == value]
+    assert len(frame) == 1
+    return frame.iloc[0].to_dict()
+
+
+def test_table1_takes_the_smallest_angle_over_all_layers(model):
+    table = TABLES["table1"]([model])
+    writes = row(table, spaces="O")
+    assert (writes["scope"], writes["n_pairs"]) == ("within", 6)
+    assert (writes["min_angle_deg"], writes["median_min_angle_deg"]) == (5.0, 25.0)
+    across = row(table, spaces="OQ")
+    assert (across["scope"], across["n_pairs"]) == ("across", 9)
+    assert across["min_angle_deg"] == pytest.approx(60.0)
+    assert across["median_min_angle_deg"] == pytest.approx(80.0)
+    assert row(table, spaces="OK")["n_pairs"] == 3
+    empty = row(table, spaces="K")
+    assert empty["n_pairs"] == 0
+    assert pd.isna(empty["min_angle_deg"])
+    assert "a_b & c, K: no pair to compare" in " ".join(table.notes)
+
+
+def test_table2_is_the_worst_reader_of_the_best_writer(model, writes_only):
+    table = TABLES["table2"]([model, writes_only])
+    queries = row(table, spaces="OQ")
+    assert queries["min_max_rho"] == 0.08
+    assert (queries["n_layer_pairs"], queries["n_below_isotropic"]) == (1, 1)
+    assert (queries["lambda_min_low"], queries["lambda_min_high"]) == (1e-11, 2e-7)
+    assert (row(table, spaces="OK")["min_max_rho"], row(table, spaces="OK")["n_below_isotropic"]) == (0.5, 0)
+    assert set(table.frame["model"]) == {"a_b & c"}
+    assert table.notes == ("Nothing across layers in writes: one layer, or no write or read spaces.",)
+
+
+@pytest.mark.parametrize(
+    ("d_model", "d_head", "heads", "pairs", "isotropic"),
+    [
+        (768, 64, 12, 66, "0.0833"),
+        (3584, 128, 28, 378, "0.0357"),
+        (4096, 128, 64, 2016, "0.0313"),
+        (512, 64, 8, 28, "0.1250"),
+    ],
+)
+def test_table3_gives_the_papers_values(model, d_model, d_head, heads, pairs, isotropic):
+    shape = {"d_model": d_model, "d_head": d_head, "n_layers": 7, "n_query_heads": heads, "n_kv_heads": 4}
+    values = row(TABLES["table3"]([dataclasses.replace(model, attributes=shape)]))
+    assert (values["n_write_pairs"], shown(values["isotropic"], "isotropic")) == (pairs, isotropic)
+    assert [values[name] for name in shape] == list(shape.values())
+
+
+@pytest.mark.parametrize(
+    ("d_model", "d_head", "sd"), [(768, 64, 0.0017), (3584, 128, 0.0004), (4096, 128, 0.0003), (512, 64, 0.0024)]
+)
+def test_table5_gives_the_papers_random_sd(model, d_model, d_head, sd):
+    shape = {**SHAPE, "d_model": d_model, "d_head": d_head}
+    assert round(row(TABLES["table5"]([dataclasses.replace(model, attributes=shape)]))["random_sd"], 4) == sd
+
+
+def test_table5_takes_medians_and_ranges_over_layers(model):
+    values = row(TABLES["table5"]([model]))
+    assert [values[f"mean_rho_{end}"] for end in ("low", "median", "high")] == pytest.approx([0.28, 0.34, 0.4])
+    spreads = [values[f"spread_{end}"] for end in ("low", "median", "high")]
+    assert spreads == pytest.approx([0, WRITE_SPREAD / 2, WRITE_SPREAD])
+    assert values["spread_low"] == 0
+    assert values["n_layers_below_10deg"] == 1  # 5 is, 10 is not
+    assert (values["n_heads"], values["n_layers"], values["isotropic"]) == (3, 2, ISOTROPIC)
+    assert values["random_sd"] == pytest.approx(RANDOM_SD)
+
+
+def test_table9_keeps_every_layer_pair_and_shows_the_leading_ones(model):
+    table = TABLES["table9"]([model])
+    assert list(zip(table.frame["spaces"], table.frame["max_rho"], table.frame["max_weighted"])) == [
+        ("OQ", 0.3, 9.5), ("OK", 0.5, 4.0), ("OV", 0.09, 70.25),
+    ]  # fmt: skip
+    assert set(table.frame["writer_layer"]) == {0}
+    assert set(table.frame["reader_layer"]) == {1}
+    # The two of largest rho are OK and OQ, of largest score OV and OQ.
+    assert list(table.printed["spaces"]) == ["OK", "OQ", "OV"]
+
+
+def test_weighted_means_are_over_layer_pairs(model):
+    table = TABLES["weighted_means"]([model])
+    assert row(table, spaces="OK")["mean_weighted_median"] == pytest.approx((1 + 4 + 1) / 3)
+    together = row(table, spaces="OX")
+    assert together["n_layer_pairs"] == 3
+    ends = [together[f"mean_weighted_{end}"] for end in ("low", "median", "high")]
+    assert ends == pytest.approx([17.5 / 9, 2.0, 72.25 / 3])
+
+
+def test_right_tail_of_a_condition(model):
+    values = row(TABLES["right_tail"]([model]), spaces="O", layer=0)
+    assert values["median_rho"] == 0.2
+    assert values["p95_rho"] == pytest.approx(0.2 + 0.9 * 0.4)
+    assert values["max_rho"] == 0.6
+    assert values["share_above_twice_isotropic"] == pytest.approx(1 / 3)  # 0.2 is twice, not above
+    assert values["share_below_half_isotropic"] == pytest.approx(1 / 3)
+    assert values["mean_rho"] == pytest.approx(0.28)
+    assert values["spread_rho"] == pytest.approx(WRITE_SPREAD)
+    assert values["mean_isotropic_ratio"] == pytest.approx(2.8)
+    assert values["spread_random_sd_ratio"] == pytest.approx(WRITE_SPREAD / RANDOM_SD)
+    assert values["skewness"] == pytest.approx((-(0.24**3) - 0.08**3 + 0.32**3) / 3 / WRITE_SPREAD**3)
+    assert values["min_angle_deg"] == 5.0
+    assert pd.isna(values["later_layer"])
+
+
+def test_right_tail_of_constant_rho_has_no_skewness(model):
+    values = row(TABLES["right_tail"]([model]), spaces="O", layer=1)
+    assert (values["spread_rho"], values["spread_random_sd_ratio"]) == (0, 0)
+    assert pd.isna(values["skewness"])
+
+
+def test_right_tail_shows_the_widest_condition_of_each_comparison(model):
+    table = TABLES["right_tail"]([model])
+    shown_rows = list(zip(table.printed["spaces"], table.printed["layer"]))
+    assert shown_rows == [("O", 0), ("Q", 1), ("OQ", 0), ("OK", 0), ("OV", 0)]
+    assert len(table.frame) == 4 * 2 + 3
+
+
+def test_right_tail_agrees_with_scipy(writes_only):
+    rng = np.random.default_rng(5)
+    rho = rng.uniform(size=(4, 3, 3))
+    model = dataclasses.replace(writes_only, overlaps={"within/O/rho": rho, "within/O/angle": rho})
+    frame = TABLES["right_tail"]([model]).frame
+    for layer, values in frame.iterrows():
+        pairs = [rho[layer, one, other] for one, other in PAIRS]
+        assert values["skewness"] == pytest.approx(stats.skew(pairs))
+        assert values["spread_rho"] == pytest.approx(np.sqrt(stats.moment(pairs, order=2)))
+        assert values["p95_rho"] == pytest.approx(np.percentile(pairs, 95))
+
+
+def test_baseline_ratios_range_over_layers(model):
+    values = row(TABLES["baseline_ratios"]([model]), spaces="O")
+    assert (values["mean_isotropic_ratio_low"], values["mean_isotropic_ratio_high"]) == pytest.approx((2.8, 4.0))
+    spread = values["spread_random_sd_ratio_low"], values["spread_random_sd_ratio_high"]
+    assert spread == pytest.approx((0, WRITE_SPREAD / RANDOM_SD))
+    assert (values["median_rho_low"], values["median_rho_high"]) == (0.2, 0.4)
+    assert (values["median_min_angle_low_deg"], values["median_min_angle_high_deg"]) == (20.0, 40.0)
+
+
+def test_table4_compares_with_the_largest_sample_of_both_nulls(model):
+    table = TABLES["table4"]([model])
+    writes = row(table, spaces="O")
+    assert (writes["n_conditions"], writes["n_samples"], writes["n_above_all"]) == (2, 2, 1)
+    assert writes["r_median"] == pytest.approx(WRITE_SPREAD / 0.2)
+    assert writes["rotation_ratio_median"] == pytest.approx(WRITE_SPREAD / 0.1)
+    assert writes["reassignment_ratio_median"] == pytest.approx(WRITE_SPREAD / 0.15)
+    assert "a_b & c, O: no r in 1 of 2 conditions" in table.notes[0]
+    # OK: rho 0.5 0.1 0.3, spread sqrt(0.08 / 3), largest sample 0.3.
+    keys = row(table, spaces="OK")
+    assert (keys["scope"], keys["n_conditions"], keys["n_above_all"]) == ("across", 1, 0)
+    assert keys["r_median"] == pytest.approx((0.08 / 3) ** 0.5 / 0.3)
+    assert set(table.frame["spaces"]) == {"O", "OQ", "OK", "OV"}
+
+
+def test_table6_lists_layers_not_below_all_reassignment_samples(model):
+    frame = TABLES["table6"]([model]).frame
+    # Layer 0: 5 is above the sample 4.5; layer 1: 10 is below 11 and 12.
+    assert frame.to_numpy().tolist() == [["a_b & c", 0, 5.0, 4.5]]
+
+
+def test_table7_without_nulls_leaves_their_columns_empty(observed):
+    table = TABLES["table7"]([observed])
+    queries = row(table, spaces="Q")
+    assert (queries["n_pairs"], queries["n_layers"], queries["min_angle_deg"]) == (3, 2, 6.5)
+    assert (queries["mean_rho_low"], queries["mean_rho_high"]) == pytest.approx((0.2, 0.6))
+    assert (queries["spread_low"], queries["spread_high"]) == pytest.approx(((2 / 300) ** 0.5, 0.02**0.5))
+    assert table.frame[["n_mean_below_all", "n_mean_above_all", "n_spread_above_all"]].isna().all(axis=None)
+    assert "No null samples: a_b & c." in table.notes
+    assert set(table.frame["spaces"]) == {"Q", "K", "V"}
+
+
+def test_table7_counts_layers_outside_all_samples(model):
+    # Queries: means 0.2, 0.6; spreads 0.0816, 0.1414.
+    samples = {
+        "rotation/mean": [[0.25, 0.3], [0.21, 0.3]], "reassignment/mean": [[0.3, 0.5], [0.4, 0.55]],
+        "rotation/spread": [[0.01, 0.1], [0.02, 0.1]], "reassignment/spread": [[0.05, 0.2], [0.08, 0.1]],
+    }  # fmt: skip
+    arrays = {f"within/Q/{name}": np.array(values) for name, values in samples.items()}
+    values = row(TABLES["table7"]([dataclasses.replace(model, nulls=arrays)]), spaces="Q")
+    assert (values["n_mean_below_all"], values["n_mean_above_all"], values["n_spread_above_all"]) == (1, 1, 1)
+
+
+def test_table8_counts_layer_pairs_and_takes_the_ratio_to_rotation(model):
+    table = TABLES["table8"]([model])
+    # OV: rho 0.01 0.02 0.09, mean 0.04 above 0.03, spread sqrt(0.0038 / 3) above 0.01.
+    values = row(table, spaces="OV")
+    assert (values["n_layer_pairs"], values["n_spread_above_all"]) == (1, 1)
+    assert (values["n_mean_below_all"], values["n_mean_above_all"]) == (0, 1)
+    assert values["rotation_ratio_median"] == pytest.approx((0.0038 / 3) ** 0.5 / 0.00375)
+    # OQ: mean 1.1 / 9 between the samples 0.05 and 0.2.
+    values = row(table, spaces="OQ")
+    assert (values["n_mean_below_all"], values["n_mean_above_all"]) == (0, 0)
+
+
+def test_pair_counts_compare_with_every_pair_of_every_sample(model):
+    values = row(TABLES["pair_counts"]([model]))
+    assert (values["spaces"], values["layer"], values["n_pairs"], values["n_samples"]) == ("O", 0, 3, 2)
+    # rho 0.04 0.2 0.6 against rotation 0.05-0.5, reassignment 0.03-0.7.
+    assert (values["n_below_rotation"], values["n_above_rotation"]) == (1, 1)
+    assert (values["n_below_reassignment"], values["n_above_reassignment"]) == (0, 0)
+    assert (values["n_below_both"], values["n_above_both"]) == (0, 0)
+
+
+def test_null_counts_of_quantiles_and_angles(model):
+    values = row(TABLES["null_counts"]([model]))
+    assert (values["spaces"], values["n_layers"]) == ("O", 2)
+    # Medians 0.2 < 0.21 and 0.4 > 0.3; p95 0.56 > 0.55 and 0.4 > 0.39.
+    assert (values["n_median_below_all"], values["n_p95_above_all"]) == (1, 2)
+    # Angles 5 and 10 against rotation 6 7 and 9 20, reassignment 4.5 8 and 11 12.
+    assert (values["n_min_angle_below_rotation"], values["n_min_angle_above_rotation"]) == (1, 0)
+    assert (values["n_min_angle_below_reassignment"], values["n_min_angle_above_reassignment"]) == (1, 0)
+
+
+def test_null_ranges_are_over_conditions_and_samples(model):
+    values = row(TABLES["null_ranges"]([model]), spaces="O", null="reassignment", quantity="mean")
+    assert (values["observed_low"], values["observed_high"]) == pytest.approx((0.28, 0.4))
+    assert (values["sample_mean_low"], values["sample_mean_high"]) == pytest.approx((0.325, 0.345))
+    assert (values["sample_low"], values["sample_high"]) == (0.29, 0.4)
+    assert (values["ratio_low"], values["ratio_high"]) == pytest.approx((0.28 / 0.345, 0.4 / 0.325))
+
+
+def test_mean_direction_groups_by_distance(writes_only):
+    rho = np.full((3, 3, 3, 1), np.nan)
+    for pair, mean in {(0, 1): 0.1, (1, 2): 0.2, (0, 2): 0.4}.items():
+        rho[pair] = mean + np.array([[-0.05], [0.0], [0.05]])
+    arrays = {"cross/OQ/rho": rho, "cross/OQ/angle": rho}
+    model = dataclasses.replace(writes_only, overlaps=arrays)
+    frame = TABLES["mean_direction"]([model]).frame
+    assert frame[["distance", "n_layer_pairs"]].to_numpy().tolist() == [[1, 2], [2, 1]]
+    assert frame["mean_rho"].tolist() == pytest.approx([0.15, 0.4])
+    assert frame["mean_isotropic_ratio"].tolist() == pytest.approx([1.5, 4.0])
+    assert frame["n_mean_above_all"].isna().all()
+    samples = np.full((1, 3, 3), np.nan)
+    samples[0, 0, 1], samples[0, 1, 2], samples[0, 0, 2] = 0.15, 0.15, 0.15
+    names = [
+        f"cross/OQ/{null}/{statistic}" for null in ("rotation", "reassignment") for statistic in ("mean", "spread")
+    ]
+    frame = TABLES["mean_direction"]([dataclasses.replace(model, nulls=dict.fromkeys(names, samples))]).frame
+    assert frame[["n_mean_below_all", "n_mean_above_all"]].to_numpy().tolist() == [[1, 1], [0, 1]]
+
+
+def test_pairs_with_an_empty_space_are_left_out_and_said(observed):
+    arrays = overlaps()
+    for quantity in ("rho", "angle"):
+        arrays[f"within/O/{quantity}"][0, [0, 1], [1, 0]] = np.nan
+    table = TABLES["table1"]([dataclasses.replace(observed, overlaps=arrays)])
+    assert row(table, spaces="O")["median_min_angle_deg"] == 20.0
+    assert "a_b & c, O: 1 pairs with a space of dimension zero have no ρ and are left out." in table.notes
+    tail = row(TABLES["right_tail"]([dataclasses.replace(observed, overlaps=arrays)]), spaces="O", layer=0)
+    assert tail["mean_rho"] == pytest.approx(0.4)
+    assert tail["share_above_twice_isotropic"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_is_made_from_the_stages_it_needs(name, model, writes_only, tmp_path):
+    item = report_items.TABLES[name]
+    given = model if "nulls" in item.needs else dataclasses.replace(model, nulls=None)
+    one_layer = {
+        f"within/O/{quantity}": np.ones((1, 3, 3)) for quantity in ("rho", "angle")
+    } | {f"cross/OQ/{quantity}": np.full((1, 1, 3, 3), np.nan) for quantity in ("rho", "angle", "weighted")}  # fmt: skip
+    for models in ([given], [writes_only], [given, writes_only], [ModelResults("one", SHAPE, one_layer)], []):
+        table = TABLES[name](models)
+        paths = [tmp_path / f"{name}.{ending}" for ending in ("csv", "md", "tex")]
+        write_table(name, table, *paths)
+        with paths[0].open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))
+        assert rows[0] == list(table.frame.columns)
+        assert len(rows) == len(table.frame) + 1
+        assert not any("nan" in path.read_text(encoding="utf-8").lower().replace("nan-", "") for path in paths)
+        assert not any("<NA>" in path.read_text(encoding="utf-8") for path in paths)
+
+
+def test_columns_are_the_contract():
+    contract = {
+        "table1": "model, scope, spaces, n_pairs, min_angle_deg, median_min_angle_deg",
+        "table2": "model, lambda_min_low, lambda_min_high, n_layer_pairs, spaces, min_max_rho, n_below_isotropic",
+        "table3": "model, d_model, d_head, n_query_heads, n_kv_heads, n_layers, n_write_pairs, isotropic",
+        "table4": "model, scope, spaces, n_conditions, n_samples, n_above_all, r_median, rotation_ratio_median, "
+                  "reassignment_ratio_median",
+        "table5": "model, d_model, d_head, n_heads, n_layers, isotropic, mean_rho_median, mean_rho_low, mean_rho_high, "
+                  "spread_median, spread_low, spread_high, random_sd, n_layers_below_10deg",
+        "table6": "model, layer, observed_min_angle_deg, reassignment_min_angle_deg",
+        "table7": "model, spaces, n_pairs, mean_rho_low, mean_rho_high, n_layers, n_mean_below_all, n_mean_above_all, "
+                  "spread_low, spread_high, n_spread_above_all, min_angle_deg",
+        "table8": "model, spaces, n_layer_pairs, n_spread_above_all, rotation_ratio_median, n_mean_below_all, "
+                  "n_mean_above_all",
+        "table9": "model, writer_layer, reader_layer, spaces, max_rho, max_weighted",
+    }  # fmt: skip
+    assert {name: ", ".join(TABLES[name]([]).frame.columns) for name in contract} == contract
+
+
+def test_titles_and_needs_are_known_for_every_table():
+    assert list(report_items.TABLES) == list(TABLES)
+    assert report_items.TABLES["table4"].needs == ("overlaps", "nulls")
+    assert report_items.possible(report_items.TABLES, ["overlaps"])[:3] == ["table1", "table2", "table3"]
+    assert "table4" not in report_items.possible(report_items.TABLES, ["overlaps"])
+    assert report_items.stages_read(report_items.TABLES["table7"], ["overlaps", "nulls"]) == ["overlaps", "nulls"]
+    assert report_items.stages_read(report_items.TABLES["table7"], ["overlaps"]) == ["overlaps"]
+
+
+def test_report_items_need_only_the_standard_library():
+    heavy = ["numpy", "pandas", "h5py", "matplotlib"]
+    code = f"import sys, headspaces.report_items; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def written(table, tmp_path, name="table5"):
+    paths = [tmp_path / f"x.{ending}" for ending in ("csv", "md", "tex")]
+    write_table(name, table, *paths)
+    return [path.read_text(encoding="utf-8") for path in paths]
+
+
+def test_the_three_files_hold_the_same_numbers(tmp_path):
+    frame = tidy(
+        "model spaces n_pairs min_angle_deg mean_rho p lambda_min_low",
+        [
+            {"model": "a_b&c", "spaces": "O", "n_pairs": 3, "min_angle_deg": 0.1 + 0.2, "mean_rho": 1 / 3, "p": 1e-4},
+            {"model": "x|y*z", "mean_rho": 1e-5, "p": 1 / 31, "lambda_min_low": 1.84e-11},
+        ],
+    )
+    text, markdown, latex = written(Table(frame, ("a note: 5 % of x_y",)), tmp_path)
+    assert text.splitlines() == [
+        "model,spaces,n_pairs,min_angle_deg,mean_rho,p,lambda_min_low",
+        "a_b&c,O,3,0.3,0.333333333333,0.0001,",
+        "x|y*z,,,,1e-05,0.0322580645161,1.84e-11",
+    ]
+    assert "| a\\_b&c | O | 3 | 0.30 | 0.333 | 1.0e-04 | – |" in markdown
+    assert "| x\\|y\\*z | – | – | – | 1.0e-05 | 0.032 | 1.8e-11 |" in markdown
+    assert "| model | spaces | number of pairs | smallest angle (°) | mean ρ | p | λ min, low |" in markdown
+    assert "a\\_b\\&c & O & 3 & 0.30 & 0.333 & $1.0 \\times 10^{-4}$ & -- \\\\" in latex
+    assert "x\\textbar{}y*z & -- & -- & -- & $1.0 \\times 10^{-5}$ & 0.032 & $1.8 \\times 10^{-11}$ \\\\" in latex
+    assert "\\begin{tabular}{llrrrrr}" in latex
+    assert latex.count("\\toprule") == latex.count("\\midrule") == latex.count("\\bottomrule") == 1
+    assert "- a note: 5 % of x\\_y" in markdown
+    assert "a note: 5 \\% of x\\_y" in latex
+    for page in (markdown, latex):
+        assert "ddof = 0" in page
+
+
+def test_the_csv_is_read_back_as_it_was(model, tmp_path):
+    for name in ("table1", "table4", "right_tail"):
+        table = TABLES[name]([model])
+        read = pd.read_csv(io.StringIO(written(table, tmp_path, name)[0]), keep_default_na=True)
+        for column in table.frame:
+            if column in ("model", "scope", "spaces"):
+                assert list(read[column]) == list(table.frame[column])
+            else:
+                numbers = table.frame[column].astype("float64")
+                assert list(read[column]) == pytest.approx(list(numbers), rel=1e-11, nan_ok=True)
+
+
+def test_shown_rows_go_to_markdown_and_all_rows_to_the_csv(model, tmp_path):
+    text, markdown, latex = written(TABLES["right_tail"]([model]), tmp_path, "right_tail")
+    assert text.count("a_b & c,within,O") == 2
+    assert markdown.count("| within | O |") == latex.count("within & O &") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "column", "text"),
+    [
+        (0.0, "p", "0.000"), (1 / 31, "p", "0.032"), (1 / 10001, "p", "1.0e-04"), (0.9996, "p", "1.000"),
+        (-0.0, "spread", "0.000"), (-0.0004, "skewness", "-4.0e-04"), (0.0003, "random_sd", "0.0003"),
+        (7.0, "r_median", "7.0"), (float("inf"), "r_median", "∞"), (float("nan"), "r_median", "–"),
+        (66, "n_pairs", "66"), (np.int64(3), "layer", "3"), (pd.NA, "n_pairs", "–"), (None, "model", "–"),
+    ],
+)  # fmt: skip
+def test_no_number_but_zero_is_shown_as_zero(value, column, text):
+    assert shown(value, column) == text
+
+
+def test_exact_has_twelve_digits_and_no_noise():
+    assert [exact(value) for value in (0.1 + 0.2, 2 / 3, 1.0, -0.0, 7, np.nan, pd.NA)] == [
+        "0.3", "0.666666666667", "1", "0", "7", "", "",
+    ]  # fmt: skip
+
+
+def test_escapes():
+    assert escape_latex("head_id a&b 5% #1 {x} ~^\\ ρ 3° <") == (
+        "head\\_id a\\&b 5\\% \\#1 \\{x\\} \\textasciitilde{}\\textasciicircum{}\\textbackslash{} $\\rho$ 3$^\\circ$ "
+        "\\textless{}"
+    )
+    assert escape_markdown("<script> a|b [x](y) `c`") == "&lt;script&gt; a\\|b \\[x\\](y) \\`c\\`"
+
+
+def test_headings_name_the_unit():
+    assert heading("min_angle_deg") == "smallest angle (°)"
+    assert heading("anything_low_deg") == "anything (low) (°)"
+
+
+def test_tidy_types_and_unknown_columns():
+    frame = tidy("model layer n_x y", [{"model": "a", "layer": 1.0, "n_x": None, "y": None}])
+    assert [str(dtype) for dtype in frame.dtypes] == ["object", "Int64", "Int64", "float64"]
+    with pytest.raises(ValueError, match=r"\['z'\]"):
+        tidy("model y", [{"z": 1}])
+
+
+def test_extremes_and_means_pass_over_what_is_undefined():
+    assert extremes(np.array([np.nan, 3.0, 1.0, 2.0, 8.0])) == (1.0, 2.5, 8.0)
+    assert np.isnan(extremes(np.array([np.nan]))).all()
+    assert row_means(np.array([[1.0, np.nan, 5.0], [np.nan] * 3])) == pytest.approx([3.0, np.nan], nan_ok=True)
+
+
+def test_results_are_read_from_the_files(model, tmp_path):
+    write_arrays(tmp_path / "o.h5", "overlaps", overlaps(), SHAPE)
+    write_arrays(tmp_path / "n.h5", "nulls", nulls(), {"seed": 1})
+    read = read_results("a_b & c", {"overlaps": tmp_path / "o.h5", "nulls": tmp_path / "n.h5"})
+    assert read.kinds == "OQKV"
+    for name, make in TABLES.items():
+        pd.testing.assert_frame_equal(make([read]).frame, make([model]).frame, obj=name)
+
+
+def test_a_damaged_array_is_named(tmp_path):
+    import h5py
+
+    write_arrays(tmp_path / "o.h5", "overlaps", overlaps(), SHAPE)
+    with h5py.File(tmp_path / "o.h5", "r+") as file:
+        file["within/O/rho"][0, 0, 1] = 0.5
+    read = read_results("m", {"overlaps": tmp_path / "o.h5"})
+    TABLES["table9"]([read])
+    with pytest.raises(InputError, match=r"'within/O/rho' is damaged"):
+        TABLES["table1"]([read])
+
+
+def test_random_overlaps_agree_with_a_loop_over_pairs(writes_only):
+    """Every statistic of the across comparison from a plain loop, so that no pair is dropped or taken twice."""
+    rng = np.random.default_rng(3)
+    rho = np.full((3, 3, 3, 2), np.nan)
+    for writer, reader in PAIRS:
+        rho[writer, reader] = rng.uniform(size=(3, 2))
+    model = dataclasses.replace(writes_only, overlaps={"cross/OV/rho": rho, "cross/OV/angle": rho * 90})
+    frame = TABLES["right_tail"]([model]).frame
+    assert list(zip(frame["layer"], frame["later_layer"])) == PAIRS
+    for (writer, reader), (_, values) in zip(PAIRS, frame.iterrows(), strict=True):
+        pairs = [rho[writer, reader, head, other] for head in range(3) for other in range(2)]
+        assert values["mean_rho"] == pytest.approx(sum(pairs) / 6)
+        assert values["max_rho"] == max(pairs)
+        assert values["min_angle_deg"] == pytest.approx(min(pairs) * 90)
