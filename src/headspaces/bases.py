@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,8 @@ import scipy.linalg
 from jaxtyping import Float, Int
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from headspaces.overlaps import map_in_order
+from headspaces.heads import LayerHeads, fold
+from headspaces.jobs import map_in_order
 
 RANK_RTOL = 1e-6
 """Singular values above this part of the largest count towards the rank (RW 5.1)."""
@@ -40,11 +42,7 @@ def orthonormal_bases(factors: Float[np.ndarray, "head d_model d_head"], rtol: f
     The bases are left singular vectors: the first columns are the directions that the map weights most. A head wider
     than the residual stream keeps ``d_model`` columns at most.
     """
-    parts = list(map_in_order(_left_singular_vectors, factors[:, None]))
-    if not parts:
-        raise ValueError("orthonormal_bases needs at least one head")
-    basis = np.concatenate([part[0] for part in parts])
-    singular = np.concatenate([part[1] for part in parts])
+    basis, singular = _left_singular_vectors(factors)
     kept = (singular > rtol * singular[:, :1]) & (singular[:, :1] > 0)
     return Bases(basis * kept[:, None, :], singular, kept.sum(axis=1))
 
@@ -129,3 +127,54 @@ def _extreme_singular_values(triangular: np.ndarray) -> tuple[float, float] | No
         for apply in (product, inverse)
     )  # fmt: skip
     return inverse_smallest**-0.5, largest**0.5
+
+
+def block_bases(
+    layers: Iterable[LayerHeads], *, fold_norms: bool, rtol: float = RANK_RTOL, dtype: str = "float64"
+) -> dict[str, np.ndarray]:
+    """Bases, ranks and direct sums of consecutive layers, as the bases file holds them.
+
+    Parameters
+    ----------
+    layers
+        Heads of the layers.
+    fold_norms
+        Whether the norms' linear part belongs to the spaces (RW section 2); the bare weights otherwise.
+    rtol
+        Relative tolerance of the ranks.
+    dtype
+        Of the stored bases. The arithmetic is float64.
+
+    Returns
+    -------
+    dict
+        ========================== ========================== ======= ==========================================
+        field                      dimensions                 dtype   meaning
+        ========================== ========================== ======= ==========================================
+        ``{X}/basis``              layer, head, d_model, d    `dtype` orthonormal columns, zero beyond the rank
+        ``{X}/singular_values``    layer, head, d             float64 of the head's map, descending
+        ``rank/{X}``               layer, head                int64   numerical rank
+        ``direct_sum/{X}/rank``    layer                      int64   dimension of the sum of the layer's spaces
+        ``…/deficiency``           layer                      int64   sum of the ranks less that dimension
+        ``…/lambda_min``           layer                      float64 see :class:`DirectSum`
+        ========================== ========================== ======= ==========================================
+    """
+
+    def spaces(task: tuple[LayerHeads, str]) -> dict[str, np.ndarray]:
+        layer, kind = task
+        bases = orthonormal_bases(fold(layer, kind) if fold_norms else layer.factors[kind], rtol)
+        total = direct_sum(bases, rtol)
+        return {
+            f"{kind}/basis": bases.basis.astype(dtype, copy=False),
+            f"{kind}/singular_values": bases.singular_values,
+            f"rank/{kind}": bases.rank,
+            f"direct_sum/{kind}/rank": np.array(total.rank),
+            f"direct_sum/{kind}/deficiency": np.array(total.deficiency),
+            f"direct_sum/{kind}/lambda_min": np.array(total.lambda_min),
+        }
+
+    columns: dict[str, list[np.ndarray]] = {}
+    for found in map_in_order(spaces, ((layer, kind) for layer in layers for kind in layer.factors)):
+        for name, array in found.items():
+            columns.setdefault(name, []).append(array)
+    return {name: np.stack(columns.pop(name)) for name in list(columns)}

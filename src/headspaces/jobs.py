@@ -7,9 +7,11 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from headspaces.errors import InputError
 
@@ -80,6 +82,22 @@ def worker_count() -> int:
     return min(cpus, int(allowed)) if allowed.isdecimal() and int(allowed) > 0 else cpus
 
 
+def map_in_order(
+    function: Callable[[Any], Any], items: Iterable[Any], *, parallel: bool = True, workers: int | None = None
+) -> Iterator[Any]:
+    """Apply a function to independent items on this process's threads, BLAS single-threaded; yield in the items' order.
+
+    Results are taken as they come in order, so no more than a few wait; nothing depends on the number of threads.
+    """
+    if not parallel:
+        yield from map(function, items)
+        return
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1), ThreadPoolExecutor(workers or worker_count()) as pool:
+        yield from pool.map(function, items)
+
+
 @contextmanager
 def job(log_path: str, threads: int) -> Iterator[logging.Logger]:
     """Run a script's body with its log open and its threads set.
@@ -91,7 +109,10 @@ def job(log_path: str, threads: int) -> Iterator[logging.Logger]:
 
     os.environ["OMP_NUM_THREADS"] = str(threads)
     Path(log_path).parent.mkdir(parents=True, exist_ok=True)
-    handlers = [logging.FileHandler(log_path, mode="w", encoding="utf-8"), logging.StreamHandler(sys.stderr)]
+    handlers: list[logging.Handler] = [
+        logging.FileHandler(log_path, mode="w", encoding="utf-8"),
+        logging.StreamHandler(sys.stderr),
+    ]
     handlers[0].setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handlers[1].setFormatter(logging.Formatter("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from headspaces.errors import InputError
 
@@ -34,7 +35,7 @@ class Shape:
     d_head: int
 
     def n_heads(self, kind: str) -> int:
-        """Number of spaces of one kind in a layer: query heads for O and Q, key-value heads for K and V."""
+        """Count the spaces of one kind in a layer: query heads for O and Q, key-value heads for K and V."""
         return self.n_query_heads if kind in "OQ" else self.n_kv_heads
 
 
@@ -128,11 +129,9 @@ def _model_of(row: Mapping[str, str | None], where: str) -> Model:
         if values.get(key, "") not in ("", "float64", "float32"):
             raise InputError(f"{where}: {key} is {values[key]!r}, expected float64 or float32")
     numbers = {key: _positive(values[key], key, where) for key in [*shape, "samples_per_shard"] if values.get(key)}
-    return Model(
-        **{key: value for key, value in values.items() if value and key not in numbers},
-        **{key: numbers.pop(key) for key in ["samples_per_shard"] if key in numbers},
-        shape=Shape(**numbers),
-    )
+    given: dict[str, Any] = {key: value for key, value in values.items() if value and key not in shape}
+    given |= {key: numbers[key] for key in numbers if key not in shape}
+    return Model(**given, shape=Shape(**{key: numbers[key] for key in shape}))
 
 
 def _positive(text: str, key: str, where: str) -> int:

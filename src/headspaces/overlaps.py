@@ -20,17 +20,16 @@ result has the same bits for every number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_namespace
 from jaxtyping import Float, Int
-from threadpoolctl import threadpool_limits
 
-from headspaces.jobs import worker_count
+from headspaces.jobs import map_in_order
 
 Array: TypeAlias = Any
 """An array of any library that follows the array API: numpy on the CPU, torch on a GPU."""
@@ -146,7 +145,7 @@ def _tiles(d_model: int, row_bytes: int) -> list[tuple[slice, slice]]:
         tiles.append((slice(start, stop), slice(start, stop)))
         n_parts = -(-(d_model - stop) // width)
         edges = np.linspace(stop, d_model, n_parts + 1).astype(int).tolist()
-        tiles.extend((slice(start, stop), slice(*part)) for part in zip(edges, edges[1:], strict=False))
+        tiles.extend((slice(start, stop), slice(*part)) for part in itertools.pairwise(edges))
     return tiles
 
 
@@ -190,22 +189,6 @@ def _padded(xp: Any, stacks: Sequence[Array]) -> Array:
 
 def _to_numpy(array: Array) -> np.ndarray:
     return array if isinstance(array, np.ndarray) else np.asarray(array.cpu())
-
-
-def map_in_order(
-    function: Callable[[Any], Any], items: Iterable[Any], *, parallel: bool = True, workers: int | None = None
-) -> Iterator[Any]:
-    """Apply a function to independent items on this process's threads, BLAS single-threaded; yield in the items' order.
-
-    Results are taken as they come in order, so no more than a few wait; nothing depends on the number of threads.
-    """
-    workers = workers or worker_count()
-    if not parallel or workers == 1:
-        with threadpool_limits(1 if parallel else None):
-            yield from map(function, items)
-        return
-    with threadpool_limits(1), ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(function, items)
 
 
 @dataclass(frozen=True)
@@ -326,14 +309,16 @@ def _later_spans(start: int, stop: int) -> Iterator[tuple[tuple[int, int], tuple
 
 def smaller_ranks(left: Int[np.ndarray, "*n"], right: Int[np.ndarray, "*m"]) -> Int[np.ndarray, "*n *m"]:
     """Smaller rank of every pair, by which PK is divided to give rho; an empty space makes it 0."""
-    return np.minimum.outer(left, right)
+    smaller: np.ndarray = np.minimum.outer(left, right)
+    return smaller
 
 
 def normalised(
     squared: Float[np.ndarray, "*pairs"], smaller_rank: Int[np.ndarray, "*pairs"]
 ) -> Float[np.ndarray, "*pairs"]:
-    """The overlap ``rho = PK / min(rank, rank)`` (RW section 4.2); NaN where a space is empty."""
-    return np.divide(squared, smaller_rank, out=np.full(squared.shape, np.nan), where=smaller_rank > 0)
+    """Overlap ``rho = PK / min(rank, rank)`` (RW section 4.2); NaN where a space is empty."""
+    rho: np.ndarray = np.divide(squared, smaller_rank, out=np.full(squared.shape, np.nan), where=smaller_rank > 0)
+    return rho
 
 
 def smallest_angles(
@@ -371,7 +356,7 @@ def smallest_angles(
         return np.degrees(radians)
 
     parts = list(map_in_order(angles, range(0, left.shape[0], step)))
-    result = np.concatenate(parts) if parts else np.empty((left.shape[0], right.shape[0]))
+    result: np.ndarray = np.concatenate(parts) if parts else np.empty((left.shape[0], right.shape[0]))
     result[np.add.outer(_ranks(left) == 0, _ranks(right) == 0)] = np.nan
     return result
 

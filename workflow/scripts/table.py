@@ -1,0 +1,8 @@
+from headspaces.jobs import job
+from headspaces.results import read_results
+from headspaces.tables import TABLES, write_table
+
+name, output = snakemake.wildcards.table, snakemake.output
+with job(snakemake.log[0], snakemake.threads):
+    models = [read_results(model, files) for model, files in snakemake.params.files.items()]
+    write_table(name, TABLES[name](models), output.csv, output.markdown, output.latex)
