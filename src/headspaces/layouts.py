@@ -1,28 +1,23 @@
-"""Where each architecture keeps its heads: one table, and the few functions that read it.
+"""Where each architecture keeps its heads: one table, and the look-ups in it.
 
 A :class:`Layout` is one row: the names of a layer's tensors, how a fused tensor is cut, and which norms stand between
 the attention and the residual stream. To add an architecture, add a row (``docs/architectures.md``).
 
 Norms on queries and keys (``q_norm``, ``k_norm``) act inside a head, after the projection: they change which
 queries match which keys and no read space, so no row names them. The same holds for rotary embeddings, attention
-scales, residual multipliers and every bias.
+scales, clipping, residual multipliers and every bias.
 
-Imports are light, because headers are read before any array is.
+Only the standard library is imported: layouts are looked up before any array is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headspaces.errors import InputError
-from headspaces.models import KINDS, Shape
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from headspaces.heads import LayerHeads, Norm
+from headspaces.models import KINDS
 
 
 @dataclass(frozen=True)
@@ -48,8 +43,8 @@ class Layout:
         Kind of the norm before the attention: ``layernorm``, ``rmsnorm`` or ``none``.
     read_norm
         Name of that norm's weight; empty for a norm without parameters or no norm.
-    write_norm, write_norm_kind
-        Name and kind of a norm on the attention's output.
+    write_norm
+        Name of the weight of an RMSNorm on the attention's output; empty for none.
     gain_offset
         What is added to a stored norm weight to give the gain: 1 for Gemma.
     when
@@ -62,18 +57,17 @@ class Layout:
 
     name: str
     model_types: tuple[str, ...]
-    layer: str
-    o: str
-    q: str = ""
-    k: str = ""
-    v: str = ""
+    layer: str = "layers.{layer}."
+    o: str = "self_attn.o_proj.weight"
+    q: str = "self_attn.q_proj.weight"
+    k: str = "self_attn.k_proj.weight"
+    v: str = "self_attn.v_proj.weight"
     qkv: str = ""
     split: str = ""
     transposed: bool = False
     norm: str = "rmsnorm"
     read_norm: str = "input_layernorm.weight"
     write_norm: str = ""
-    write_norm_kind: str = "rmsnorm"
     gain_offset: float = 0.0
     when: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     kv_heads: tuple[str, ...] = ("num_key_value_heads",)
@@ -81,54 +75,186 @@ class Layout:
 
     def tensor(self, kind: str) -> str:
         """Name, inside a layer, of the tensor that holds one kind."""
-        own: str = getattr(self, kind.lower())
-        return own or self.qkv
+        if kind != "O" and self.qkv:
+            return self.qkv
+        name: str = getattr(self, kind.lower())
+        return name
 
 
-_SELF_ATTENTION = {
-    "layer": "layers.{layer}.",
-    "o": "self_attn.o_proj.weight",
-    "q": "self_attn.q_proj.weight",
-    "k": "self_attn.k_proj.weight",
-    "v": "self_attn.v_proj.weight",
-}
-_GGUF = {
-    "layer": "blk.{layer}.",
-    "o": "attn_output.weight",
-    "q": "attn_q.weight",
-    "k": "attn_k.weight",
-    "v": "attn_v.weight",
-    "read_norm": "attn_norm.weight",
-}
+NO_PRE_NORM = "no norm before the attention: nothing is folded into the reads"
 
 ROWS: tuple[Layout, ...] = (
+    # Separate projections. The fields' defaults are the names of the Llama family.
+    Layout(
+        name="llama",
+        model_types=(
+            "llama", "mistral", "mixtral", "ministral", "ministral3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3",
+            "gpt_oss", "granite", "granitemoe", "olmoe", "glm", "glm4_moe", "seed_oss", "arcee", "ernie4_5", "helium",
+            "llama4_text", "hunyuan_v1_dense", "minimax_m2",
+        ),
+    ),
+    Layout(name="apertus", model_types=("apertus",), read_norm="attention_layernorm.weight"),
+    Layout(name="gemma", model_types=("gemma",), gain_offset=1),
+    Layout(
+        name="gemma2", model_types=("gemma2", "gemma3_text"), gain_offset=1, write_norm="post_attention_layernorm.weight",
+    ),
+    Layout(name="glm4", model_types=("glm4",), write_norm="post_self_attn_layernorm.weight"),
+    Layout(name="olmo", model_types=("olmo",), norm="layernorm", read_norm=""),
+    Layout(
+        name="olmo2", model_types=("olmo2", "olmo3", "exaone4"), norm="none", read_norm="",
+        write_norm="post_attention_layernorm.weight", note=NO_PRE_NORM,
+    ),
+    Layout(
+        name="cohere", model_types=("cohere", "cohere2", "stablelm", "starcoder2", "phimoe"), norm="layernorm",
+    ),
+    Layout(name="nemotron", model_types=("nemotron",), norm="layernorm", gain_offset=1),
+    Layout(name="phi", model_types=("phi",), o="self_attn.dense.weight", norm="layernorm"),
+    Layout(
+        name="gptj", model_types=("gptj",), layer="h.{layer}.", o="attn.out_proj.weight", q="attn.q_proj.weight",
+        k="attn.k_proj.weight", v="attn.v_proj.weight", norm="layernorm", read_norm="ln_1.weight",
+    ),
+    Layout(
+        name="gpt_neo", model_types=("gpt_neo",), layer="h.{layer}.", o="attn.attention.out_proj.weight",
+        q="attn.attention.q_proj.weight", k="attn.attention.k_proj.weight", v="attn.attention.v_proj.weight",
+        norm="layernorm", read_norm="ln_1.weight",
+    ),
+    Layout(
+        name="opt", model_types=("opt",), o="self_attn.out_proj.weight", norm="layernorm",
+        read_norm="self_attn_layer_norm.weight",
+        when={"do_layer_norm_before": (True, True), "layer_norm_elementwise_affine": (True, True)},
+    ),
+    Layout(
+        name="opt-post-norm", model_types=("opt",), o="self_attn.out_proj.weight", norm="none", read_norm="",
+        when={"do_layer_norm_before": (False, True)},
+        note=NO_PRE_NORM + " (the residual stream itself is normalised after every sublayer)",
+    ),
+    # Fused queries, keys and values.
     Layout(
         name="gpt2", model_types=("gpt2",), layer="h.{layer}.", o="attn.c_proj.weight", qkv="attn.c_attn.weight",
         split="flat", transposed=True, norm="layernorm", read_norm="ln_1.weight",
     ),
-    Layout(name="llama", model_types=("llama", "mistral", "qwen2"), **_SELF_ATTENTION),
-    Layout(name="gguf-llama", model_types=("gguf:llama", "gguf:qwen2"), **_GGUF),
+    Layout(
+        name="nanogpt", model_types=("nanogpt",), layer="h.{layer}.", o="attn.c_proj.weight", qkv="attn.c_attn.weight",
+        split="flat", norm="layernorm", read_norm="ln_1.weight",
+    ),
+    Layout(
+        name="gpt_bigcode-multiquery", model_types=("gpt_bigcode",), layer="h.{layer}.", o="attn.c_proj.weight",
+        qkv="attn.c_attn.weight", split="flat", norm="layernorm", read_norm="ln_1.weight",
+        when={"multi_query": (True, True)}, kv_heads=(),
+    ),
+    Layout(
+        name="gpt_bigcode-heads", model_types=("gpt_bigcode",), layer="h.{layer}.", o="attn.c_proj.weight",
+        qkv="attn.c_attn.weight", split="heads", norm="layernorm", read_norm="ln_1.weight",
+        when={"multi_query": (False, True)},
+    ),
+    Layout(
+        name="gpt_neox", model_types=("gpt_neox",), o="attention.dense.weight", qkv="attention.query_key_value.weight",
+        split="heads", norm="layernorm",
+    ),
+    Layout(
+        name="persimmon", model_types=("persimmon",), o="self_attn.dense.weight", qkv="self_attn.query_key_value.weight",
+        split="heads", norm="layernorm",
+    ),
+    Layout(
+        name="bloom", model_types=("bloom",), layer="h.{layer}.", o="self_attention.dense.weight",
+        qkv="self_attention.query_key_value.weight", split="heads", norm="layernorm",
+    ),
+    Layout(
+        name="falcon-groups", model_types=("falcon",), layer="h.{layer}.", o="self_attention.dense.weight",
+        qkv="self_attention.query_key_value.weight", split="groups", norm="layernorm", read_norm="ln_attn.weight",
+        when={"new_decoder_architecture": (True, False), "num_ln_in_parallel_attn": (2, 2)}, kv_heads=("num_kv_heads",),
+    ),
+    Layout(
+        name="falcon-groups-one-norm", model_types=("falcon",), layer="h.{layer}.", o="self_attention.dense.weight",
+        qkv="self_attention.query_key_value.weight", split="groups", norm="layernorm",
+        when={"new_decoder_architecture": (True, False), "num_ln_in_parallel_attn": (1, 2)}, kv_heads=("num_kv_heads",),
+    ),
+    Layout(
+        name="falcon-multiquery", model_types=("falcon",), layer="h.{layer}.", o="self_attention.dense.weight",
+        qkv="self_attention.query_key_value.weight", split="flat", norm="layernorm",
+        when={"new_decoder_architecture": (False, False), "multi_query": (True, True)}, kv_heads=(),
+    ),
+    Layout(
+        name="falcon-heads", model_types=("falcon",), layer="h.{layer}.", o="self_attention.dense.weight",
+        qkv="self_attention.query_key_value.weight", split="heads", norm="layernorm",
+        when={"new_decoder_architecture": (False, False), "multi_query": (False, True)},
+    ),
+    Layout(name="phi3", model_types=("phi3",), qkv="self_attn.qkv_proj.weight", split="flat"),
+    Layout(
+        name="mpt", model_types=("mpt",), layer="blocks.{layer}.", o="attn.out_proj.weight", qkv="attn.Wqkv.weight",
+        split="flat", norm="layernorm", read_norm="norm_1.weight", kv_heads=(),
+    ),
+    # GGUF files. llama.cpp permutes the rows of Q and K inside a head, which leaves the head's space alone, and stores
+    # Gemma's norms with the 1 already added.
+    Layout(
+        name="gguf-llama",
+        model_types=tuple(
+            f"gguf:{name}"
+            for name in ("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "gemma", "granite", "smollm3", "mistral3")
+        ),
+        layer="blk.{layer}.", o="attn_output.weight", q="attn_q.weight", k="attn_k.weight", v="attn_v.weight",
+        read_norm="attn_norm.weight",
+    ),
+    Layout(
+        name="gguf-gemma2", model_types=("gguf:gemma2", "gguf:gemma3"), layer="blk.{layer}.", o="attn_output.weight",
+        q="attn_q.weight", k="attn_k.weight", v="attn_v.weight", read_norm="attn_norm.weight",
+        write_norm="post_attention_norm.weight",
+    ),
+    Layout(
+        name="gguf-gpt2", model_types=("gguf:gpt2",), layer="blk.{layer}.", o="attn_output.weight", qkv="attn_qkv.weight",
+        split="flat", norm="layernorm", read_norm="attn_norm.weight",
+    ),
+    Layout(
+        name="gguf-phi3", model_types=("gguf:phi3",), layer="blk.{layer}.", o="attn_output.weight", qkv="attn_qkv.weight",
+        split="flat", read_norm="attn_norm.weight",
+    ),
 )  # fmt: skip
 """The table."""
 
 LAYOUTS: dict[str, Layout] = {row.name: row for row in ROWS}
 """The rows by name."""
 
-REFUSED: dict[str, str] = {}
+_REFUSALS: dict[str, tuple[str, ...]] = {
+    "multi-head latent attention: keys and values share a compressed space, so a head has no read space of its own": (
+        "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_v4", "kimi_k2", "kimi_k25", "minicpm3", "glm4_moe_lite",
+        "glm_moe_dsa", "longcat_flash", "sarvam_mla", "youtu", "mistral4", "gguf:deepseek2", "gguf:minicpm3",
+    ),
+    "state-space, convolution or linear-attention layers in place of all or some attention layers": (
+        "mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm", "jamba", "bamba", "zamba", "zamba2", "falcon_h1", "nemotron_h",
+        "granitemoehybrid", "recurrent_gemma", "lfm2", "lfm2_moe", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe",
+        "qwen3_5_moe_text", "kimi_linear", "minimax", "olmo_hybrid", "bailing_hybrid", "gguf:mamba", "gguf:mamba2",
+        "gguf:jamba", "gguf:rwkv6", "gguf:rwkv7", "gguf:lfm2", "gguf:falcon-h1", "gguf:qwen3next",
+    ),
+    "cross-attention layers read another stream than the residual stream": ("mllama", "mllama_text_model", "blt"),
+    "an encoder and a decoder with cross-attention, not one decoder": (
+        "t5", "mt5", "umt5", "longt5", "switch_transformers", "t5gemma", "t5gemma2", "bart", "mbart", "pegasus", "marian",
+        "m2m_100", "blenderbot", "led", "prophetnet", "whisper", "encoder-decoder", "fsmt", "nllb-moe",
+    ),
+    "an encoder, not a decoder": (
+        "bert", "roberta", "xlm-roberta", "distilbert", "electra", "albert", "deberta", "deberta-v2", "modernbert", "mpnet",
+        "esm", "vit", "clip",
+    ),
+    "layers that share keys and values, and heads of more than one width": (
+        "gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gguf:gemma3n", "gguf:gemma4", "openelm",
+    ),
+    "its fused projection is interleaved across model-parallel partitions": ("codegen",),
+    "post-norm without a norm before the attention, and relative-position streams of its own": ("xlnet", "transfo-xl"),
+}  # fmt: skip
+REFUSED: dict[str, str] = {model_type: reason for reason, types in _REFUSALS.items() for model_type in types}
 """Model types that are known and not served, with the reason."""
 
-CONFIG_KEYS: dict[str, tuple[str, ...]] = {
-    "n_layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
-    "n_query_heads": ("num_attention_heads", "n_head", "num_heads", "n_heads"),
-    "d_model": ("hidden_size", "n_embd", "n_embed", "d_model"),
-    "d_head": ("head_dim",),
-}
-"""What configurations call the numbers of a :class:`~headspaces.models.Shape`."""
+_QUANTISED: dict[str, str] = {
+    "gptq": "GPTQ", "awq": "AWQ", "bitsandbytes": "bitsandbytes", "compressed-tensors": "compressed-tensors",
+    "fbgemm_fp8": "FBGEMM FP8", "hqq": "HQQ", "quanto": "Quanto", "aqlm": "AQLM", "eetq": "EETQ", "torchao": "torchao",
+    "bitnet": "BitNet", "vptq": "VPTQ", "higgs": "HIGGS", "spqr": "SpQR", "auto-round": "AutoRound", "quark": "Quark",
+}  # fmt: skip
+_KEPT_OR_SCALED = ("mxfp4", "fp8")
+"""Schemes that are served: MXFP4 (GPT-OSS) packs the experts and leaves the attention alone; FP8 has block scales."""
 
 _WRAPPERS = ("", "_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module.")
 _ROOTS = (
-    "", "transformer.", "model.", "gpt_neox.", "decoder.", "model.decoder.", "model.language_model.", "language_model.model.",
-    "language_model.",
+    "", "transformer.", "model.", "gpt_neox.", "decoder.", "model.decoder.", "model.language_model.",
+    "language_model.model.", "language_model.",
 )  # fmt: skip
 PREFIXES = tuple(wrapper + root for wrapper in _WRAPPERS for root in _ROOTS)
 """What may stand before a layer's names: the model's own root, and what compiling or parallel wrappers add."""
@@ -137,6 +263,13 @@ PREFIXES = tuple(wrapper + root for wrapper in _WRAPPERS for root in _ROOTS)
 def find_layout(config: Mapping[str, Any], where: str) -> tuple[Layout, Mapping[str, Any]]:
     """Choose the row for a configuration.
 
+    Parameters
+    ----------
+    config
+        Content of ``config.json``, or a GGUF file's metadata under the same names.
+    where
+        The checkpoint, for messages.
+
     Returns
     -------
     The row, and the part of the configuration that describes the decoder (``text_config`` of a multimodal model).
@@ -144,25 +277,54 @@ def find_layout(config: Mapping[str, Any], where: str) -> tuple[Layout, Mapping[
     Raises
     ------
     InputError
-        If the model type is missing, refused or unknown: a layout is never guessed.
+        If the model type is missing, refused or unknown (a layout is never guessed), or the weights are quantised.
     """
     model_type = config.get("model_type")
+    served = ", ".join(known_model_types())
     if not model_type:
-        raise InputError(f"{where}: the configuration names no model_type; known are {', '.join(known_model_types())}")
-    known = [row for row in ROWS if model_type in row.model_types]
-    if not known and model_type not in REFUSED and isinstance(config.get("text_config"), Mapping):
-        return find_layout(config["text_config"], where)
+        raise InputError(f"{where}: the configuration names no model_type; known are {served}")
+    check_quantisation(config, where)
     if model_type in REFUSED:
         raise InputError(f"{where}: {model_type} is not supported: {REFUSED[model_type]}")
-    for row in known:
-        if all(config.get(key, default) == value for key, (value, default) in row.when.items()):
+    if config.get("is_encoder_decoder") or config.get("add_cross_attention"):
+        raise InputError(f"{where}: {model_type} is not supported: cross-attention layers read another stream")
+    rows = [row for row in ROWS if model_type in row.model_types]
+    for row in rows:
+        if all(_value(config, key, default) == value for key, (value, default) in row.when.items()):
             return row, config
-    if known:
-        raise InputError(f"{where}: no layout of {model_type} fits this configuration; see docs/architectures.md")
+    if rows:
+        chosen = {key: config.get(key) for row in rows for key in row.when}
+        raise InputError(f"{where}: no layout of {model_type} fits {chosen}; see docs/architectures.md to add it")
+    if isinstance(config.get("text_config"), Mapping):
+        return find_layout(config["text_config"], where)
+    if config.get("auto_map"):
+        raise InputError(
+            f"{where}: {model_type!r} is defined by code in its own repository (auto_map), which is never run; "
+            "to add its layout, see docs/architectures.md"
+        )
     raise InputError(
-        f"{where}: unknown model_type {model_type!r}; known are {', '.join(known_model_types())}. "
-        "To add one, see docs/architectures.md"
+        f"{where}: unknown model_type {model_type!r}; known are {served}. To add one, see docs/architectures.md"
     )
+
+
+def check_quantisation(config: Mapping[str, Any], where: str) -> None:
+    """Refuse a configuration that says its weights are packed.
+
+    Raises
+    ------
+    InputError
+        Naming the scheme.
+    """
+    quantisation = config.get("quantization_config") or {}
+    method = str(quantisation.get("quant_method", "")).lower() if isinstance(quantisation, Mapping) else "unnamed"
+    if isinstance(quantisation, Mapping) and not method:
+        packed = [key for key in ("load_in_4bit", "load_in_8bit") if quantisation.get(key)]
+        method = "bitsandbytes" if packed else "unnamed" if quantisation else ""
+    if method and method not in _KEPT_OR_SCALED:
+        raise InputError(
+            f"{where}: the weights are quantised ({_QUANTISED.get(method, method)}): the file holds codes, not the weights; "
+            "use the original checkpoint or a GGUF file"
+        )
 
 
 def known_model_types() -> list[str]:
@@ -186,226 +348,25 @@ def find_prefix(layout: Layout, names: Iterable[str], where: str) -> str:
         return fitting[0]
     if fitting:
         raise InputError(
-            f"{where}: layer 0 exists under the prefixes {', '.join(map(repr, fitting))}; the file must hold one decoder"
+            f"{where}: layer 0 exists under the prefixes {', '.join(map(repr, fitting))}; expected one decoder in a file"
         )
-    example = sorted(found)[0] if found else "none at all"
     raise InputError(
         f"{where}: missing tensor {wanted[0]!r} (nor under a prefix such as 'model.' or 'transformer.'), needed by the "
-        f"layout {layout.name}; the first tensor there is {example!r}"
+        f"layout {layout.name}; the first tensor there is {min(found, default='none at all')!r}"
     )
 
 
 def layer_tensors(layout: Layout, prefix: str, layer: int, kinds: str) -> list[str]:
     """Names of the tensors that the given kinds of one layer need, norms included, without repetition."""
     wanted = [layout.tensor(kind) for kind in kinds]
-    if layout.read_norm and layout.norm != "none" and set(kinds) & set("QKV"):
+    if layout.read_norm and set(kinds) & set("QKV"):
         wanted.append(layout.read_norm)
     if layout.write_norm and "O" in kinds:
         wanted.append(layout.write_norm)
     return list(dict.fromkeys(prefix + layout.layer.format(layer=layer) + name for name in wanted))
 
 
-def read_shape(
-    layout: Layout, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], prefix: str, where: str
-) -> Shape:
-    """Number and width of layers and heads, from the tensors; the configuration must agree.
-
-    Only the number of query heads is believed from the configuration alone. Widths are never the quotient of the
-    hidden size and the heads, nor a default of a configuration class: Qwen3, Gemma and Mistral-Nemo have others.
-
-    Parameters
-    ----------
-    layout, config
-        What :func:`find_layout` returned.
-    shapes
-        Shape of every tensor of the checkpoint, by name.
-    prefix
-        What :func:`find_prefix` returned.
-    where
-        The checkpoint, for messages.
-
-    Raises
-    ------
-    InputError
-        If layers are missing or too many, heads do not divide, or tensors and configuration disagree.
-    """
-    n_layers = _layers_present(layout, prefix, shapes)
-    told = _number(config, "n_layers", where)
-    if told is not None and told != n_layers:
-        raise InputError(
-            f"{where}: the configuration has {told} layers, the tensors {n_layers}; the checkpoint is incomplete or not its own"
-        )
-    heads = _number(config, "n_query_heads", where)
-    if heads is None:
-        raise InputError(
-            f"{where}: the configuration gives no number of heads ({' or '.join(CONFIG_KEYS['n_query_heads'])})"
-        )
-    sizes = {kind: _size(layout, shapes, prefix, kind) for kind in KINDS}
-    d_model = _d_model(sizes, config, where)
-    d_head, n_kv_heads = _head_sizes(layout, config, sizes, heads, where)
-    if heads % n_kv_heads:
-        raise InputError(f"{where}: {heads} query heads do not divide into {n_kv_heads} key-value heads")
-    for key, value in (("d_head", d_head), ("d_model", d_model)):
-        told = _number(config, key, where)
-        if told is not None and told != value:
-            raise InputError(f"{where}: the configuration has {key} {told}, the tensors {value}; one of them is wrong")
-    return Shape(n_layers, d_model, heads, n_kv_heads, d_head)
-
-
-def expected_shape(layout: Layout, shape: Shape, tensor: str) -> tuple[int, ...]:
-    """Shape that a layer's tensor must have, by its name inside the layer."""
-    query, keys = shape.n_query_heads * shape.d_head, shape.n_kv_heads * shape.d_head
-    if tensor in (layout.read_norm, layout.write_norm):
-        return (shape.d_model,)
-    if tensor == layout.o:
-        rows_columns = (shape.d_model, query)
-    else:
-        rows_columns = ({layout.q: query, layout.qkv: query + 2 * keys}.get(tensor, keys), shape.d_model)
-    return rows_columns[::-1] if layout.transposed else rows_columns
-
-
-def cut_layer(
-    layout: Layout, shape: Shape, prefix: str, layer: int, kinds: str, arrays: Mapping[str, np.ndarray]
-) -> LayerHeads:
-    """Cut one layer's tensors into heads.
-
-    Parameters
-    ----------
-    layout, shape, prefix
-        How the checkpoint is laid out.
-    layer
-        Number of the layer.
-    kinds
-        The kinds wanted.
-    arrays
-        The tensors of :func:`layer_tensors` by name, in any float type.
-
-    Raises
-    ------
-    InputError
-        If a tensor has another shape than the heads need.
-    """
-    import numpy as np
-
-    from headspaces.heads import LayerHeads
-
-    start = prefix + layout.layer.format(layer=layer)
-    matrices: dict[str, np.ndarray] = {}
-    for name in layer_tensors(layout, prefix, layer, kinds):
-        tensor = name.removeprefix(start)
-        expected = expected_shape(layout, shape, tensor)
-        if arrays[name].shape != expected:
-            raise InputError(f"tensor {name!r} has the shape {list(arrays[name].shape)}, expected {list(expected)}")
-        array = arrays[name].astype(np.float64, copy=False)
-        matrices[tensor] = array.T if layout.transposed and array.ndim == 2 else array
-    factors = {}
-    for kind in kinds:
-        matrix = matrices[layout.tensor(kind)]
-        if kind == "O":
-            factors[kind] = matrix.reshape(shape.d_model, shape.n_query_heads, shape.d_head).transpose(1, 0, 2)
-        else:
-            factors[kind] = _rows_of_heads(layout, shape, kind, matrix).transpose(0, 2, 1)
-    read_norm = _norm(layout.norm, layout.read_norm, layout, matrices)
-    write_norm = _norm(layout.write_norm_kind, layout.write_norm, layout, matrices) if layout.write_norm else None
-    return LayerHeads(layer, factors, read_norm, write_norm)
-
-
-def _norm(kind: str, tensor: str, layout: Layout, matrices: Mapping[str, np.ndarray]) -> Norm:
-    from headspaces.heads import Norm
-
-    gain = matrices.get(tensor)
-    # The offset is added in float64: in bfloat16 it would cost most of a small weight's digits.
-    return Norm(kind, None if gain is None else gain + layout.gain_offset)  # type: ignore[arg-type]
-
-
-def _rows_of_heads(layout: Layout, shape: Shape, kind: str, matrix: np.ndarray) -> np.ndarray:
-    """Cut the rows of a (rows, d_model) matrix into (head, d_head, d_model) of one kind."""
-    heads, kv, d = shape.n_query_heads, shape.n_kv_heads, shape.d_head
-    if layout.split == "heads":
-        return matrix.reshape(heads, 3, d, -1)[:, "QKV".index(kind)]
-    if layout.split == "groups":
-        grouped = matrix.reshape(kv, heads // kv + 2, d, -1)
-        return grouped[:, :-2].reshape(heads, d, -1) if kind == "Q" else grouped[:, {"K": -2, "V": -1}[kind]]
-    if layout.split == "flat":
-        starts = {"Q": 0, "K": heads * d, "V": (heads + kv) * d}
-        matrix = matrix[starts[kind] : starts[kind] + shape.n_heads(kind) * d]
-    return matrix.reshape(shape.n_heads(kind), d, -1)
-
-
-def _number(config: Mapping[str, Any], key: str, where: str, names: tuple[str, ...] = ()) -> int | None:
-    """Return the configuration's value of one number, or None where it has none."""
-    for name in names or CONFIG_KEYS[key]:
-        value = config.get(name)
-        if value is None:
-            continue
-        if isinstance(value, list) and value and all(one == value[0] for one in value):
-            value = value[0]
-        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-            raise InputError(f"{where}: the configuration's {name} is {value!r}, expected one positive whole number")
-        return value
-    return None
-
-
-def _size(layout: Layout, shapes: Mapping[str, tuple[int, ...]], prefix: str, kind: str) -> tuple[int, int] | None:
-    """Shape (out, in) of the tensor that holds one kind in the first layer that has it."""
-    for layer in range(_layers_present(layout, prefix, shapes)):
-        shape = shapes.get(prefix + layout.layer.format(layer=layer) + layout.tensor(kind))
-        if shape is not None and len(shape) == 2:
-            return (shape[1], shape[0]) if layout.transposed else (shape[0], shape[1])
-        if shape is not None:
-            return None
-    return None
-
-
-def _d_model(sizes: Mapping[str, tuple[int, int] | None], config: Mapping[str, Any], where: str) -> int:
-    found = {kind: size[0 if kind == "O" else 1] for kind, size in sizes.items() if size is not None}
-    if not found:
-        raise InputError(f"{where}: the attention tensors are no matrices; packed or quantised weights cannot be read")
-    told = _number(config, "d_model", where)
-    if len(set(found.values())) > 1:
-        raise InputError(f"{where}: the kinds disagree on d_model: {found}, the configuration has {told}")
-    return next(iter(found.values()))
-
-
-def _head_sizes(
-    layout: Layout, config: Mapping[str, Any], sizes: Mapping[str, tuple[int, int] | None], heads: int, where: str
-) -> tuple[int, int]:
-    """Width of a head and number of key-value heads."""
-    told = (
-        heads if layout.split == "heads" else _number(config, "", where, layout.kv_heads) if layout.kv_heads else None
-    )
-    output, query, key, value = (sizes[kind] for kind in KINDS)
-    if output is not None:
-        d_head = _divide(output[1], heads, f"{where}: the columns of {layout.o}")
-    elif layout.qkv:
-        d_head = _divide(query[0] if query else 0, heads + 2 * (told or heads), f"{where}: the rows of {layout.qkv}")
-    elif query is not None:
-        d_head = _divide(query[0], heads, f"{where}: the rows of {layout.q}")
-    else:
-        d_head = _number(config, "d_head", where) or 0
-        if not d_head:
-            raise InputError(f"{where}: neither {layout.o} nor {layout.q} is there to tell the width of a head")
-    if layout.qkv and query is not None:
-        total = _divide(query[0], d_head, f"{where}: the rows of {layout.qkv}")
-        found = _divide(total - heads, 2, f"{where}: the key and value rows of {layout.qkv}")
-    elif key is not None or value is not None:
-        found = _divide((key or value or (0, 0))[0], d_head, f"{where}: the rows of {layout.k if key else layout.v}")
-    else:
-        found = told or heads
-    if found <= 0 or (told is not None and told != found):
-        raise InputError(
-            f"{where}: {told if told is not None else 'some'} key-value heads expected, the tensors hold {found} of width {d_head}"
-        )
-    return d_head, found
-
-
-def _divide(total: int, parts: int, what: str) -> int:
-    if parts <= 0 or total <= 0 or total % parts:
-        raise InputError(f"{what}: {total} do not divide by {parts} heads")
-    return total // parts
-
-
-def _layers_present(layout: Layout, prefix: str, names: Iterable[str]) -> int:
+def n_layers_present(layout: Layout, prefix: str, names: Iterable[str]) -> int:
     """Return one more than the highest layer of which any attention tensor is there."""
     before, after = (prefix + layout.layer).split("{layer}")
     tensors = {layout.tensor(kind) for kind in KINDS}
@@ -420,5 +381,10 @@ def _layers_present(layout: Layout, prefix: str, names: Iterable[str]) -> int:
 def available_kinds(layout: Layout, prefix: str, names: Iterable[str], kinds: str) -> str:
     """Return those of the given kinds that the checkpoint holds in at least one layer."""
     found = set(names)
-    starts = [prefix + layout.layer.format(layer=layer) for layer in range(_layers_present(layout, prefix, found))]
+    starts = [prefix + layout.layer.format(layer=layer) for layer in range(n_layers_present(layout, prefix, found))]
     return "".join(kind for kind in kinds if any(start + layout.tensor(kind) in found for start in starts))
+
+
+def _value(config: Mapping[str, Any], key: str, default: Any) -> Any:
+    value = config.get(key)
+    return default if value is None else value

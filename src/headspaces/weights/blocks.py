@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from headspaces.errors import InputError
 from headspaces.jobs import whole_file
-from headspaces.layouts import LAYOUTS, cut_layer, layer_tensors
-from headspaces.models import KINDS, Shape
+from headspaces.layouts import LAYOUTS, layer_tensors
+from headspaces.models import Shape
 from headspaces.weights.dtypes import decode
 from headspaces.weights.folder import stream_folder
 from headspaces.weights.gguf_file import stream_gguf
@@ -90,6 +90,9 @@ def each_layer(path: str | Path) -> Iterator[LayerHeads]:
     InputError
         If the file is damaged, of another format, or holds a NaN or an infinity; the message names tensor and head.
     """
+    # heads imports numpy, which reading headers does without.
+    from headspaces.heads import cut_layer
+
     path = Path(path)
     metadata = read_metadata(path)
     tensors = read_header(path, path.name)

@@ -10,18 +10,10 @@ from typing import Any
 
 from headspaces.errors import InputError
 from headspaces.jobs import whole_file
-from headspaces.layouts import (
-    LAYOUTS,
-    Layout,
-    available_kinds,
-    expected_shape,
-    find_layout,
-    find_prefix,
-    layer_tensors,
-    read_shape,
-)
+from headspaces.layouts import LAYOUTS, Layout, available_kinds, find_layout, find_prefix, layer_tensors
 from headspaces.models import KINDS, Shape
 from headspaces.weights.dtypes import check_supported
+from headspaces.weights.shapes import expected_shape, read_shape
 
 FORMAT = "headspaces-headers"
 FORMAT_VERSION = 1
