@@ -1,0 +1,192 @@
+"""The numbers that the two papers print, and where each measured counterpart stands: ``config/published.tsv``.
+
+One row per number or range. Its *address* names the measured value in the report's tables::
+
+    table4:r_median?model=gpt2&spaces=OQ
+    table4:n_above_all?model=gpt2&spaces=O,Q,K|sum
+    right_tail:mean_rho?model=qwen2.5-7b&spaces=V&layer=24..27
+
+A table, one or more of its columns, conditions on other columns (alternatives separated by commas, whole numbers from
+``a`` to ``b`` as ``a..b``), and where several numbers become one, how (``sum``, ``min``, ``max``, ``mean``, ``median``,
+``count``). Every alternative must be there: half of the models or layers give no number. ``-`` stands for a number
+that no table holds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TypeAlias
+
+from headspaces.errors import InputError
+
+IN_HOUSE = "124m-baseline"
+"""RW's own model, whose weights are not public: GPT-2 of the same shape stands beside it, never as a match."""
+
+AGGREGATES = ("sum", "min", "max", "mean", "median", "count")
+_CHOICES = {
+    "paper": ("RW", "PK"),
+    "relation": ("equal", "at_most", "at_least", "within"),
+    "status": ("stated", "figure", "inferred"),
+}
+_NUMBER = r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?"
+_ADDRESS = re.compile(r"(?P<table>\w+):(?P<columns>\w+(,\w+)*)(\?(?P<conditions>[^?|]+))?(\|(?P<aggregate>\w+))?")
+_CONDITION = re.compile(r"(?P<column>\w+)=(?P<values>[^=&,]+(,[^=&,]+)*)")
+_INTERVAL = re.compile(r"([0-9]+)\.\.([0-9]+)")
+
+Interval: TypeAlias = tuple[float, float]
+"""The two ends of a range; of a single number both are equal."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a measured number stands in the report's tables.
+
+    Attributes
+    ----------
+    table, columns
+        The table's name and the columns to read.
+    conditions
+        Allowed values of other columns, as text.
+    aggregate
+        How several numbers become one; empty where they stay a number or a range.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    conditions: tuple[tuple[str, tuple[str, ...]], ...]
+    aggregate: str
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models whose rows are read."""
+        return dict(self.conditions).get("model", ())
+
+
+@dataclass(frozen=True)
+class Published:
+    """One row of ``config/published.tsv``: a number, or the two ends of a range, as a paper prints it.
+
+    Attributes
+    ----------
+    id, paper, place
+        A stable name, ``RW`` or ``PK``, and the table, figure or section.
+    model
+        The model's name in ``config/models.tsv`` or :data:`IN_HOUSE`; several are joined by ``+``.
+    quantity
+        The address of the measured value.
+    relation
+        ``equal`` (a range: both ends), a bound ``at_most`` or ``at_least`` (in ``low``), or ``within`` the range.
+    low, high
+        The printed number in ``low``, or the range; digits as printed.
+    unit
+        Unit of the number and of the measured value.
+    tolerance
+        Largest absolute difference that still matches, or ``x`` and a factor for a printed power of ten.
+    status
+        ``stated`` by the paper, read off a ``figure``, or ``inferred``.
+    why
+        Where the tolerance comes from.
+    """
+
+    id: str
+    paper: str
+    place: str
+    model: str
+    quantity: str
+    relation: str
+    low: str
+    high: str
+    unit: str
+    tolerance: str
+    status: str
+    why: str
+
+    @property
+    def address(self) -> Address | None:
+        """The parsed quantity; None for a number that no table holds."""
+        return None if self.quantity == "-" else parse_address(self.quantity, self.id)
+
+    @property
+    def ends(self) -> Interval:
+        """The printed number twice, or both ends of the printed range."""
+        return float(self.low), float(self.high or self.low)
+
+    @property
+    def is_in_house(self) -> bool:
+        """Whether the number says something about weights that are not public."""
+        return IN_HOUSE in self.model.split("+")
+
+
+COLUMNS = tuple(field.name for field in fields(Published))
+_MAY_BE_EMPTY = ("high",)
+
+
+def read_published(path: str | Path) -> list[Published]:
+    """Read the table of published numbers.
+
+    Raises
+    ------
+    InputError
+        If a column is missing or unknown, a cell is empty or no number, an address cannot be parsed, a range is
+        upside down, or two rows share an id: with the line and the column.
+    """
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    header = tuple(lines[0].split("\t")) if lines else ()
+    if header != COLUMNS:
+        wrong = next((name for name in (*header, *COLUMNS) if (name in header) != (name in COLUMNS)), "order")
+        raise InputError(f"{path}, line 1: column {wrong!r}: the header must be {', '.join(COLUMNS)}")
+    rows: dict[str, Published] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        row = _published(line.split("\t"), f"{path}, line {number}")
+        if row.id in rows:
+            raise InputError(f"{path}, line {number}, column 'id': {row.id!r} names an earlier row; make it unique")
+        rows[row.id] = row
+    return list(rows.values())
+
+
+def _published(cells: list[str], where: str) -> Published:
+    if len(cells) != len(COLUMNS):
+        raise InputError(f"{where}: {len(cells)} cells, expected {len(COLUMNS)}, separated by tabs")
+    for name, cell in zip(COLUMNS, cells):
+        if cell != cell.strip() or (not cell and name not in _MAY_BE_EMPTY):
+            raise InputError(f"{where}, column {name!r}: {cell!r} is empty or has blanks around it")
+        if name in _CHOICES and cell not in _CHOICES[name]:
+            raise InputError(f"{where}, column {name!r}: {cell!r} is not one of {', '.join(_CHOICES[name])}")
+        if name in ("low", "high") and cell and not re.fullmatch(f"-?{_NUMBER}", cell):
+            raise InputError(f"{where}, column {name!r}: {cell!r} is not a number such as 12, -0.5 or 6.4e-4")
+    row = Published(*cells)
+    if not re.fullmatch(f"x?{_NUMBER}", row.tolerance):
+        raise InputError(f"{where}, column 'tolerance': {row.tolerance!r} is neither a number nor x and a factor")
+    if row.ends[0] > row.ends[1] or (row.relation == "within") > bool(row.high):
+        raise InputError(f"{where}, column 'high': {row.high!r} is below {row.low} or missing")
+    if row.quantity != "-":
+        parse_address(row.quantity, f"{where}, column 'quantity'")
+    return row
+
+
+def parse_address(text: str, where: str) -> Address:
+    """Take an address apart.
+
+    Raises
+    ------
+    InputError
+        If it is not of the form ``table:column,…?column=value,…&…|aggregate``.
+    """
+    found = _ADDRESS.fullmatch(text)
+    parts = found["conditions"].split("&") if found and found["conditions"] else []
+    conditions = [_CONDITION.fullmatch(part) for part in parts]
+    if not found or not all(conditions) or (found["aggregate"] or "sum") not in AGGREGATES:
+        form = f"table:column,…?column=value,…&…|{'/'.join(AGGREGATES)}"
+        raise InputError(f"{where}: {text!r} is not of the form {form}")
+    parsed = tuple((part["column"], _alternatives(part["values"])) for part in conditions if part)
+    return Address(found["table"], tuple(found["columns"].split(",")), parsed, found["aggregate"] or "")
+
+
+def _alternatives(text: str) -> tuple[str, ...]:
+    values: list[str] = []
+    for value in text.split(","):
+        interval = _INTERVAL.fullmatch(value)
+        values += map(str, range(int(interval[1]), int(interval[2]) + 1)) if interval else [value]
+    return tuple(values)
