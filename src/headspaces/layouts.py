@@ -94,9 +94,9 @@ ROWS: tuple[Layout, ...] = (
         ),
     ),
     Layout(name="apertus", model_types=("apertus",), read_norm="attention_layernorm.weight"),
-    Layout(name="gemma", model_types=("gemma",), gain_offset=1),
+    Layout(name="gemma", model_types=("gemma",), gain_offset=1.0),
     Layout(
-        name="gemma2", model_types=("gemma2", "gemma3_text"), gain_offset=1, write_norm="post_attention_layernorm.weight",
+        name="gemma2", model_types=("gemma2", "gemma3_text"), gain_offset=1.0, write_norm="post_attention_layernorm.weight",
     ),
     Layout(name="glm4", model_types=("glm4",), write_norm="post_self_attn_layernorm.weight"),
     Layout(name="olmo", model_types=("olmo",), norm="layernorm", read_norm=""),
@@ -107,7 +107,7 @@ ROWS: tuple[Layout, ...] = (
     Layout(
         name="cohere", model_types=("cohere", "cohere2", "stablelm", "starcoder2", "phimoe"), norm="layernorm",
     ),
-    Layout(name="nemotron", model_types=("nemotron",), norm="layernorm", gain_offset=1),
+    Layout(name="nemotron", model_types=("nemotron",), norm="layernorm", gain_offset=1.0),
     Layout(name="phi", model_types=("phi",), o="self_attn.dense.weight", norm="layernorm"),
     Layout(
         name="gptj", model_types=("gptj",), layer="h.{layer}.", o="attn.out_proj.weight", q="attn.q_proj.weight",

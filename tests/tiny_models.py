@@ -1,0 +1,244 @@
+"""Tiny random models of every architecture, built with transformers, and what their own modules compute.
+
+A recorded layer is an oracle for the layouts: residuals are pushed through the model's own norm, projections, cut into
+heads and output projection; nothing of the package is used.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch.overrides import TorchFunctionMode
+from transformers import AutoModelForCausalLM
+
+D_MODEL, N_LAYERS = 48, 2
+_SIZES = {
+    "hidden_size": D_MODEL, "num_hidden_layers": N_LAYERS, "num_attention_heads": 4, "vocab_size": 40,
+    "intermediate_size": 32, "max_position_embeddings": 16, "tie_word_embeddings": False,
+    "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
+_GQA = {"num_key_value_heads": 2}
+_WIDE = {"num_key_value_heads": 2, "head_dim": 16}  # 4 x 16 is not 48
+_MOE = {"num_experts": 2, "num_local_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16}
+_GPT = {"n_embd": D_MODEL, "n_layer": N_LAYERS, "n_head": 4, "n_positions": 16, "n_inner": 32}
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """How to build one model, and the paths of one layer's modules (beneath the layer)."""
+
+    config_class: str
+    config: dict[str, Any] = field(default_factory=dict)
+    attention: str = "self_attn"
+    layers: str = "model.layers"
+    output: str = "o_proj"  # beneath the attention
+    write_norm: str = ""
+
+
+TINY: dict[str, Tiny] = {
+    "gpt2": Tiny("GPT2Config", _GPT, "attn", "transformer.h", "c_proj"),
+    "gpt_neo": Tiny(
+        "GPTNeoConfig", {"num_layers": N_LAYERS, "num_heads": 4, "attention_types": [[["global", "local"], 1]]},
+        "attn.attention", "transformer.h", "out_proj",
+    ),
+    "gptj": Tiny("GPTJConfig", {**_GPT, "rotary_dim": 4}, "attn", "transformer.h", "out_proj"),
+    "gpt_neox": Tiny("GPTNeoXConfig", {}, "attention", "gpt_neox.layers", "dense"),
+    "gpt_bigcode-multiquery": Tiny("GPTBigCodeConfig", {**_GPT, "multi_query": True}, "attn", "transformer.h", "c_proj"),
+    "gpt_bigcode-heads": Tiny("GPTBigCodeConfig", {**_GPT, "multi_query": False}, "attn", "transformer.h", "c_proj"),
+    "bloom": Tiny("BloomConfig", {"n_layer": N_LAYERS, "n_head": 4}, "self_attention", "transformer.h", "dense"),
+    "opt": Tiny("OPTConfig", {"ffn_dim": 32, "word_embed_proj_dim": 24}, layers="model.decoder.layers", output="out_proj"),
+    "opt-post-norm": Tiny(
+        "OPTConfig", {"ffn_dim": 32, "do_layer_norm_before": False}, layers="model.decoder.layers", output="out_proj",
+    ),
+    "falcon-groups": Tiny(
+        "FalconConfig", {"new_decoder_architecture": True, "num_kv_heads": 2, "alibi": False},
+        "self_attention", "transformer.h", "dense",
+    ),
+    "falcon-groups-one-norm": Tiny(
+        "FalconConfig",
+        {"new_decoder_architecture": True, "num_kv_heads": 2, "alibi": False, "num_ln_in_parallel_attn": 1},
+        "self_attention", "transformer.h", "dense",
+    ),
+    "falcon-multiquery": Tiny(
+        "FalconConfig", {"multi_query": True, "alibi": False}, "self_attention", "transformer.h", "dense",
+    ),
+    "falcon-heads": Tiny(
+        "FalconConfig", {"multi_query": False, "alibi": False, "parallel_attn": False},
+        "self_attention", "transformer.h", "dense",
+    ),
+    "mpt": Tiny("MptConfig", {"d_model": D_MODEL, "n_layers": N_LAYERS, "n_heads": 4}, "attn", "transformer.blocks", "out_proj"),
+    "llama": Tiny("LlamaConfig", _GQA),
+    "mistral": Tiny("MistralConfig", _WIDE),
+    "mixtral": Tiny("MixtralConfig", {**_GQA, **_MOE}),
+    "ministral": Tiny("MinistralConfig", _WIDE),
+    "ministral3": Tiny("Ministral3Config", _WIDE),
+    "qwen2": Tiny("Qwen2Config", _GQA),
+    "qwen2_moe": Tiny("Qwen2MoeConfig", {**_GQA, **_MOE}),
+    "qwen3": Tiny("Qwen3Config", _WIDE),
+    "qwen3_moe": Tiny("Qwen3MoeConfig", {**_WIDE, **_MOE}),
+    "smollm3": Tiny("SmolLM3Config", {**_GQA, "no_rope_layers": [1, 0]}),
+    "gpt_oss": Tiny("GptOssConfig", {**_WIDE, **_MOE}),
+    "granite": Tiny("GraniteConfig", {**_GQA, "residual_multiplier": 0.3, "attention_multiplier": 0.2}),
+    "granitemoe": Tiny("GraniteMoeConfig", {**_GQA, **_MOE, "residual_multiplier": 0.3}),
+    "olmoe": Tiny("OlmoeConfig", {**_GQA, **_MOE}),
+    "glm": Tiny("GlmConfig", _WIDE),
+    "glm4": Tiny("Glm4Config", _WIDE, write_norm="post_self_attn_layernorm"),
+    "glm4_moe": Tiny("Glm4MoeConfig", {**_WIDE, **_MOE, "n_routed_experts": 2, "n_group": 1, "topk_group": 1}),
+    "seed_oss": Tiny("SeedOssConfig", _WIDE),
+    "arcee": Tiny("ArceeConfig", _GQA),
+    "ernie4_5": Tiny("Ernie4_5Config", _WIDE),
+    "helium": Tiny("HeliumConfig", {"num_key_value_heads": 2, "head_dim": 12}),
+    "llama4_text": Tiny("Llama4TextConfig", {**_WIDE, **_MOE, "intermediate_size_mlp": 16, "attention_chunk_size": 8}),
+    "hunyuan_v1_dense": Tiny("HunYuanDenseV1Config", _WIDE),
+    "minimax_m2": Tiny("MiniMaxM2Config", {**_WIDE, **_MOE}),
+    "apertus": Tiny("ApertusConfig", _GQA),
+    "gemma": Tiny("GemmaConfig", _WIDE),
+    "gemma2": Tiny("Gemma2Config", _WIDE, write_norm="post_attention_layernorm"),
+    "gemma3_text": Tiny("Gemma3TextConfig", _WIDE, write_norm="post_attention_layernorm"),
+    "olmo": Tiny("OlmoConfig", _GQA),
+    "olmo2": Tiny("Olmo2Config", _GQA, write_norm="post_attention_layernorm"),
+    "olmo3": Tiny("Olmo3Config", _GQA, write_norm="post_attention_layernorm"),
+    "exaone4": Tiny("Exaone4Config", {**_WIDE, "sliding_window_pattern": 2}, write_norm="post_attention_layernorm"),
+    "cohere": Tiny("CohereConfig", _GQA),
+    "cohere2": Tiny("Cohere2Config", _WIDE),
+    "stablelm": Tiny("StableLmConfig", {**_GQA, "partial_rotary_factor": 0.5}),
+    "starcoder2": Tiny("Starcoder2Config", _GQA),
+    "phimoe": Tiny("PhimoeConfig", {**_GQA, **_MOE}),
+    "nemotron": Tiny("NemotronConfig", _WIDE),
+    "phi": Tiny("PhiConfig", _GQA, output="dense"),
+    "phi3": Tiny("Phi3Config", _GQA),
+    "persimmon": Tiny("PersimmonConfig", {}, output="dense"),
+}  # fmt: skip
+"""One model per row of the layouts table, and per model type whose modules differ."""
+
+
+def tiny_config(name: str):
+    """The transformers configuration of one model."""
+    return getattr(transformers, TINY[name].config_class)(**{**_SIZES, **TINY[name].config})
+
+
+def build(name: str) -> torch.nn.Module:
+    """Build one model in float64 with every parameter random: norm gains too, so that no scale error can hide."""
+    config = tiny_config(name)
+    torch.manual_seed(0)
+    config._experts_implementation = "eager"  # the grouped product knows no float64
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float64).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.5 + (parameter.ndim == 1))
+    return model
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What one layer computed: heads by kind, (head, d_head), from residuals x and -x; and the writes of given heads."""
+
+    residual: np.ndarray
+    reads: dict[str, np.ndarray]
+    head_outputs: np.ndarray
+    write: np.ndarray
+
+
+def record(model: torch.nn.Module, tiny: Tiny, layer: int, seed: int = 0) -> Recorded:
+    """Push a residual through one layer's own modules.
+
+    Reads are half the difference of what x and -x give: both have the same sigma, and every bias cancels. The write is
+    what the model's output projection (and its norm) makes of random head outputs, without its bias.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    block = model.get_submodule(f"{tiny.layers}.{layer}")
+    x = 30 * torch.randn(1, 1, D_MODEL, generator=generator, dtype=torch.float64)
+    model.recorded_layer = layer
+    plus, minus = (_reads(model, tiny, block, sign * x) for sign in (1, -1))
+    reads = {kind: ((plus[kind] - minus[kind]) / 2).numpy() for kind in "QKV"}
+    attention = block.get_submodule(tiny.attention)
+    y = torch.randn(reads["Q"].shape, generator=generator, dtype=torch.float64)
+    with torch.no_grad():
+        projection = attention.get_submodule(tiny.output)
+        write = projection(y.reshape(1, 1, -1)) - projection(torch.zeros(1, 1, y.numel(), dtype=torch.float64))
+        if tiny.write_norm:
+            write = block.get_submodule(tiny.write_norm)(write)
+    return Recorded(x.numpy().ravel(), reads, y.numpy(), write.numpy().ravel())
+
+
+def _reads(model: torch.nn.Module, tiny: Tiny, block: torch.nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Queries, keys and values of one token with the residual x, each (head, d_head), as the model's own code cuts them."""
+    attention = block.get_submodule(tiny.attention)
+    with _residual(block, x), torch.no_grad():
+        token = torch.tensor([[1]])
+        if hasattr(attention, "q_proj"):
+            found = _projections(model, attention, token)
+        elif hasattr(attention, "_reshape"):  # BLOOM: (batch, head, token, d_head)
+            found = [part[0, :, 0] for part in _returned(model, attention, "_reshape", token)]
+        elif hasattr(attention, "_split_heads"):  # Falcon: (batch, token, head, d_head)
+            found = [part[0, 0] for part in _returned(model, attention, "_split_heads", token)]
+        else:
+            found = _products(model, token)
+    return dict(zip("QKV", map(_once_per_group, found), strict=True))
+
+
+@contextmanager
+def _residual(block: torch.nn.Module, x: torch.Tensor):
+    def replace(module, args, kwargs):
+        return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": x})
+
+    handle = block.register_forward_pre_hook(replace, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _projections(model, attention, token) -> list[torch.Tensor]:
+    found: dict[str, torch.Tensor] = {}
+    d_head = attention.head_dim
+    with ExitStack() as stack:
+        for name in ("q_proj", "k_proj", "v_proj"):
+            hook = attention.get_submodule(name).register_forward_hook(
+                lambda module, args, output, name=name: found.update({name: output.reshape(-1, d_head)})
+            )
+            stack.callback(hook.remove)
+        model(token, use_cache=False)
+    return [found[name] for name in ("q_proj", "k_proj", "v_proj")]
+
+
+def _returned(model, attention, method: str, token) -> tuple[torch.Tensor, ...]:
+    original, found = getattr(attention, method), []
+    setattr(attention, method, lambda *args: found.append(original(*args)) or found[-1])
+    try:
+        model(token, use_cache=False)
+    finally:
+        delattr(attention, method)
+    return found[0]
+
+
+class _Products(TorchFunctionMode):
+    """Collects the batched products of attention: queries with keys, weights with values; rotation at position 0 is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function in (torch.matmul, torch.Tensor.matmul) and args[0].ndim == args[1].ndim == 4:
+            self.found.append((args[0], args[1]))
+        return function(*args, **(kwargs or {}))
+
+
+def _products(model, token) -> list[torch.Tensor]:
+    layer = model.recorded_layer
+    with _Products() as products:
+        model(token, use_cache=False)
+    (query, key), (_, value) = products.found[2 * layer : 2 * layer + 2]
+    return [query[0, :, 0], key[0, :, :, 0], value[0, :, 0]]
+
+
+def _once_per_group(heads: torch.Tensor) -> torch.Tensor:
+    """One row per key-value head where the model repeats them: consecutive query heads share one."""
+    same = (heads[1:] - heads[:-1]).abs().amax(-1) == 0
+    return heads[torch.cat([torch.tensor([True]), ~same])]
