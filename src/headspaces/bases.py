@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -58,6 +59,7 @@ def _left_singular_vectors(factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         left, singular, _ = np.linalg.svd(small / scale, full_matrices=False)
     except np.linalg.LinAlgError:
         # The fast driver fails on rare matrices; the slower one does not.
+        logging.getLogger(__name__).warning("gesdd did not converge, gesvd is used for %d heads", len(small))
         slow = [scipy.linalg.svd(one, full_matrices=False, lapack_driver="gesvd") for one in small / scale]
         left, singular = np.stack([one[0] for one in slow]), np.stack([one[1] for one in slow])
     return (rotation @ left if rotation is not None else left), singular * scale[:, :, 0]

@@ -75,6 +75,16 @@ def _module_file(module: str) -> Path | None:
     return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
 
 
+def hand_on_environment() -> None:
+    """Let the jobs that this process starts use this copy of the package, and HDF5 files without locks.
+
+    Files are never changed in place, so locks protect nothing, and some network file systems have none.
+    """
+    paths = [str(SOURCE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
+
+
 def worker_count() -> int:
     """Threads that this process may use: its CPUs, or fewer where the job was given fewer (``OMP_NUM_THREADS``)."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

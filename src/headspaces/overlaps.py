@@ -254,13 +254,14 @@ def layer_overlaps(
     inside = [(kind, layer) for kind in within if kind in factors for layer in range(n_layers)]
     rectangles = [(places[kind].heads(layer),) * 2 for kind, layer in inside]
     spans = []
-    if set(sources) & set(factors) and set(targets) & set(factors):
+    across = bool(set(sources) & set(factors) and set(targets) & set(factors))
+    if across:
         spans = list(_later_spans(0, n_layers))
         source, target = (next(places[kind] for kind in kinds if kind in places) for kinds in (sources, targets))
         rectangles += [(source.layers(*earlier), target.layers(*later)) for earlier, later in spans]
     results = rectangle_overlaps(stacks, rectangles, algorithm=algorithm)
     pairs = LayerPairs({kind: np.stack(_of(kind, inside, results)) for kind in within if kind in factors}, {})
-    if spans:
+    if across:
         full = np.full((n_layers, n_layers, source.per_layer, target.per_layer), np.nan)
         for (earlier, later), block in zip(spans, results[len(inside) :], strict=True):
             shape = (earlier[1] - earlier[0], source.per_layer, later[1] - later[0], target.per_layer)

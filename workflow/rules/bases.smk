@@ -15,6 +15,8 @@ rule bases:
         "results/logs/bases/{model}/{block}.log",
     benchmark:
         "results/benchmarks/bases/{model}/{block}.tsv"
+    conda:
+        "../../envs/headspaces.yaml"
     threads: 16
     resources:
         mem_mb=4000,

@@ -6,19 +6,15 @@ import sys
 from dataclasses import asdict
 
 ROOT = os.path.abspath(workflow.basedir)
-SOURCE = os.path.join(ROOT, "src")
-# The package of this clone is used, whatever is installed: here, and in the jobs through the environment.
-sys.path.insert(0, SOURCE)
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, [SOURCE, os.environ.get("PYTHONPATH")])
-)
-os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
+# The package of this clone is used, whatever is installed.
+sys.path.insert(0, os.path.join(ROOT, "src"))
 
 from headspaces import report_items
 from headspaces.configuration import read_study
 from headspaces.errors import InputError
-from headspaces.jobs import sources
+from headspaces.jobs import hand_on_environment, sources
 
+hand_on_environment()
 try:
     STUDY = read_study(config, ROOT)
 except InputError as error:

@@ -16,6 +16,8 @@ rule overlaps:
         "results/logs/overlaps/{model}.log",
     benchmark:
         "results/benchmarks/overlaps/{model}.tsv"
+    conda:
+        "../../envs/headspaces.yaml"
     threads: 16
     resources:
         mem_mb=4000,

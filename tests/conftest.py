@@ -1,0 +1,29 @@
+"""Shapes in the signatures are checked in every test; the linear algebra of a test has one thread."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import numpy as np
+import pytest
+from jaxtyping import install_import_hook
+
+install_import_hook("headspaces", "beartype.beartype")
+
+ROOT = Path(__file__).resolve().parents[1]
+GPT2 = ROOT.parent / "shared" / "gpt2-small-attention"
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(20260110)
+
+
+@pytest.fixture(scope="session")
+def gpt2_folder() -> Path:
+    """Attention weights of GPT-2 small, beside the repository."""
+    if not GPT2.is_dir():
+        pytest.skip(f"the real GPT-2 weights are not at {GPT2}")
+    return GPT2
