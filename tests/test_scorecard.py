@@ -51,7 +51,7 @@ TABLES = {"table4": TABLE4}
 
 
 def of(row: Published, measured: float) -> str:
-    return verdict(row, (measured, measured))
+    return verdict(row, (float(measured), float(measured)))
 
 
 # --- verdicts
