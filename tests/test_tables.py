@@ -16,8 +16,8 @@ from headspaces.errors import InputError
 from headspaces.results import ModelResults, read_results
 from headspaces.store import write_arrays
 from headspaces.tables import TABLES, Table, write_table
-from headspaces.tables.writing import escape_latex, escape_markdown, exact, heading, shown
-from headspaces.tidy import extremes, row_means, tidy
+from headspaces.tables.writing import escape_latex, escape_markdown, heading, shown
+from headspaces.tidy import exact, extremes, row_means, tidy
 
 SHAPE = {"d_model": 10, "d_head": 1, "n_layers": 2, "n_query_heads": 3, "n_kv_heads": 1}
 ISOTROPIC = 0.1

@@ -1,13 +1,18 @@
-"""Tidy data frames whose types follow from the columns' names, the same in tables and figures."""
+"""Tidy data frames, the same in tables and figures: types follow from the columns' names, CSV from the types."""
 
 from __future__ import annotations
 
+import csv
+import math
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+
+from headspaces.jobs import whole_file
 
 TEXT = frozenset({"model", "scope", "spaces", "null", "series", "quantity", "direction"})
 WHOLE = frozenset({"layer", "later_layer", "writer_layer", "reader_layer", "distance", "d_model", "d_head"})
@@ -46,6 +51,33 @@ def row_means(values: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " ro
     means = np.full(len(values), np.nan)
     np.divide(total, count, out=means, where=count > 0)
     return means
+
+
+def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
+    """Write a frame as one whole CSV file: 12 significant digits, which is what any number of cores agrees on."""
+    with whole_file(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(frame.columns)
+        writer.writerows([exact(cell) for cell in row] for row in frame.itertuples(index=False, name=None))
+
+
+def exact(value: Any) -> str:
+    """Write one cell for programs: 12 significant digits, whole numbers as such, nothing where it is missing."""
+    if missing(value):
+        return ""
+    if isinstance(value, str):
+        return value
+    return str(int(value)) if whole(value) else f"{float(value) + 0.0:.12g}"
+
+
+def missing(value: Any) -> bool:
+    """Whether a cell has no value."""
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+
+
+def whole(value: Any) -> bool:
+    """Whether a cell is a whole number by its type."""
+    return isinstance(value, int) or (hasattr(value, "dtype") and value.dtype.kind in "iu")
 
 
 def _series(column: str, values: list[Any]) -> pd.Series[Any]:

@@ -6,7 +6,6 @@ LaTeX hold the rows to read, rounded as RW prints them, and say below the table 
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
@@ -17,6 +16,7 @@ import pandas as pd
 
 from headspaces.jobs import whole_file
 from headspaces.report_items import TABLES, Item
+from headspaces.tidy import missing, whole, write_csv
 
 MISSING = "–"
 
@@ -95,22 +95,13 @@ def shown(value: Any, column: str) -> str:
 
     A dash stands for a missing value. A p-value (column ``p`` or ``…_p``) below 0.001 is in scientific form.
     """
-    if _missing(value):
+    if missing(value):
         return MISSING
     if isinstance(value, str):
         return value
-    if _whole(value):
+    if whole(value):
         return str(int(value))
     return _rounded(float(value), _decimals(column))
-
-
-def exact(value: Any) -> str:
-    """Write one cell for programs: 12 significant digits, whole numbers as such, nothing where it is missing."""
-    if _missing(value):
-        return ""
-    if isinstance(value, str):
-        return value
-    return str(int(value)) if _whole(value) else f"{float(value) + 0.0:.12g}"
 
 
 def write_table(
@@ -128,10 +119,7 @@ def write_table(
         The files.
     """
     item = TABLES[name]
-    with whole_file(csv_path) as path, path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(table.frame.columns)
-        writer.writerows([exact(cell) for cell in row] for row in table.frame.itertuples(index=False, name=None))
+    write_csv(table.frame, csv_path)
     with whole_file(markdown_path) as path:
         path.write_text(markdown(item, table), encoding="utf-8")
     with whole_file(latex_path) as path:
@@ -237,11 +225,3 @@ def _rounded(value: float, decimals: int) -> str:
     if float(text) != 0:
         return text
     return f"{0:.{decimals}f}" if value == 0 else f"{value:.1e}"
-
-
-def _missing(value: Any) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) or (hasattr(value, "dtype") and value.dtype.kind in "iu")

@@ -1,0 +1,128 @@
+"""Which panels a figure has and where they stand: rows of panels, for one model or many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from headspaces.figures import panels
+from headspaces.figures.panels import arrow
+
+Draw = Callable[[pd.DataFrame, Axes], None]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One axes of a figure.
+
+    Attributes
+    ----------
+    title
+        Stands above it.
+    data
+        Its rows of the figure's numbers.
+    draw
+        Puts them in the axes.
+    bar
+        Label of the colour bar, where colour is a scale.
+    """
+
+    title: str
+    data: pd.DataFrame
+    draw: Draw
+    bar: str = ""
+
+
+Rows = list[list[Panel]]
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How the numbers of a figure become rows of panels.
+
+    Attributes
+    ----------
+    rows
+        Makes the rows from the numbers; no row where there are no numbers.
+    height
+        Height of a row of panels in the style's unit.
+    """
+
+    rows: Callable[[pd.DataFrame], Rows]
+    height: float = 1.0
+
+
+def _flow(found: Sequence[Panel], columns: int) -> Rows:
+    """Break a line of panels into rows."""
+    return [list(found[start : start + columns]) for start in range(0, len(found), columns)]
+
+
+def _by_space(draw: Draw) -> Callable[[pd.DataFrame], Rows]:
+    """One panel for each kind of space of each model, four in a row."""
+
+    def rows(numbers: pd.DataFrame) -> Rows:
+        found = []
+        for (model, spaces), data in numbers.groupby(["model", "spaces"], sort=False):
+            layer = (
+                f", layer {data['layer'].iloc[0]}" if data["layer"].nunique() == 1 and draw is panels.figure2 else ""
+            )
+            found.append(Panel(f"{model}\n{spaces}{layer}", data, draw))
+        return _flow(found, 4)
+
+    return rows
+
+
+def _by_model(draw: Draw, columns: int) -> Callable[[pd.DataFrame], Rows]:
+    """One panel for each model."""
+    return lambda numbers: _flow(
+        [Panel(str(model), data, draw) for model, data in numbers.groupby("model", sort=False)], columns
+    )
+
+
+def _quantities_beside(draws: Mapping[str, Draw]) -> Callable[[pd.DataFrame], Rows]:
+    """One row for each model, one panel for each quantity."""
+
+    def rows(numbers: pd.DataFrame) -> Rows:
+        found = []
+        for model, of_model in numbers.groupby("model", sort=False):
+            by_quantity = dict(list(of_model.groupby("quantity", sort=False)))
+            found.append([
+                Panel(str(model), by_quantity[quantity], draw, "pairs" if quantity == "linear" else "")
+                for quantity, draw in draws.items() if quantity in by_quantity
+            ])  # fmt: skip
+        return found
+
+    return rows
+
+
+def _rows_below(draws: Mapping[Draw, str]) -> Callable[[pd.DataFrame], Rows]:
+    """For each model one row for each way to draw, with the label of its colour bar, and one panel for each space."""
+
+    def rows(numbers: pd.DataFrame) -> Rows:
+        found = []
+        for model, of_model in numbers.groupby("model", sort=False):
+            for place, (draw, bar) in enumerate(draws.items()):
+                start = "" if place else f"{model}\n"
+                spaces = of_model.groupby("spaces", sort=False)
+                found.append([Panel(f"{start}{arrow(str(name))}", data, draw, bar) for name, data in spaces])
+        return found
+
+    return rows
+
+
+ARRANGEMENTS: Mapping[str, Arrangement] = {
+    "figure1": Arrangement(lambda numbers: [[Panel("", numbers, panels.figure1)]], height=1.7),
+    "figure2": Arrangement(_by_space(panels.figure2)),
+    "figure3": Arrangement(_by_model(panels.figure3, columns=2), height=1.2),
+    "figure4": Arrangement(_rows_below({panels.figure4_pairs: "pairs", panels.figure4_ratio: ""})),
+    "figure5": Arrangement(_quantities_beside({"spearman": panels.figure5_spearman, "linear": panels.figure5_linear})),
+    "figure6": Arrangement(_quantities_beside({"mean": panels.figure6, "spread": panels.figure6})),
+    "figure7": Arrangement(_by_space(panels.figure7)),
+    "figure8": Arrangement(_by_space(panels.figure8)),
+    "figure9": Arrangement(
+        _rows_below({panels.figure9_ratio: "", panels.figure9_direction: ""}), height=1.2
+    ),
+}  # fmt: skip

@@ -1,0 +1,313 @@
+"""What stands in a panel: one function ``(data, axes)`` per figure, from rows of the figure's numbers to one axes.
+
+Colours come by role from the style's colour cycle, so that a role looks the same in every figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap, LogNorm
+from matplotlib.patches import Polygon
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+ROLES = ("observed", "rotation", "reassignment", "random", "O", "Q", "K", "V", "below", "neither", "above")
+"""What the colours of ``paper.mplstyle`` stand for, in the order of its cycle."""
+LABELS = {
+    "observed": "observed",
+    "rotation": "rotation null",
+    "reassignment": "reassignment null",
+    "random": "random subspaces",
+}
+MARKERS = {"O": "o", "Q": "s", "K": "^", "V": "D"}
+LINES = {"O": "-", "Q": "--", "K": "-.", "V": ":"}
+RATIO_LIMITS = (1.0, 30.0)
+"""Limits of figure 9's colour scale: the same in all models, so that their panels can be compared."""
+
+
+def colour(role: str) -> str:
+    """Return the colour of a role in the style that is in force."""
+    return str(matplotlib.rcParams["axes.prop_cycle"].by_key()["color"][ROLES.index(role)])
+
+
+def figure2(data: pd.DataFrame, axes: Axes) -> None:
+    """Survival curves of rho: observed in black, each null model's median and 5-95 % band."""
+    for series, rows in _series(data):
+        # A share of zero has no place on a log scale: it is drawn below the axes' end.
+        share, low, high = (np.maximum(rows[name], 1e-9) for name in ("share", "share_low", "share_high"))
+        if series == "observed":
+            axes.step(rows["rho"], share, where="pre", color=colour(series), label=LABELS[series], zorder=3)
+        else:
+            axes.fill_between(rows["rho"], low, high, color=colour(series), alpha=0.35, lw=0)
+            axes.plot(rows["rho"], share, color=colour(series), label=LABELS[series])
+    axes.axvline(data["isotropic"].iloc[0], **_reference("isotropic d/D"))
+    _log(axes, "y")
+    axes.set_ylim(min(0.08, 0.6 / data["n_pairs"].iloc[0]), 1.3)
+    axes.set_xlim(left=0)
+    axes.set(xlabel="ρ", ylabel="share of pairs ≥ ρ")
+
+
+def figure3(data: pd.DataFrame, axes: Axes) -> None:
+    """Ratio r of every condition by comparison, on a log scale, with medians and counts above 1."""
+    groups = list(data.groupby("spaces", sort=False))
+    for place, (spaces, rows) in enumerate(groups):
+        r = rows["r"].to_numpy()
+        tint, x, above = colour(str(spaces)[-1]), place + _jitter(r), r > 1
+        axes.scatter(x[above], r[above], s=5, color=tint, alpha=0.5, lw=0)
+        axes.scatter(x[~above], r[~above], s=12, color=tint, marker="^", lw=0)
+        _median_bar(axes, place, r)
+        axes.annotate(
+            f"{above.sum()}/{r.size}",
+            (place, 0.99),
+            xycoords=("data", "axes fraction"),
+            ha="center",
+            va="top",
+            size=5.5,
+        )
+    axes.axhline(1, color=colour("observed"), lw=0.7, ls="--")
+    _log(axes, "y")
+    # The counts stand above all points.
+    low, high = min(data["r"].min(), 1), max(data["r"].max(), 1)
+    axes.set_ylim(low / 1.3, high * 1.3 * (high / low) ** 0.14)
+    axes.set_xticks(range(len(groups)), [arrow(str(spaces)) for spaces, _ in groups])
+    axes.set_xlim(-0.6, len(groups) - 0.4)
+    axes.set_ylabel("r: spread / largest null spread")
+
+
+def figure6(data: pd.DataFrame, axes: Axes) -> None:
+    """Mean or spread of rho by layer, one line per kind of space; dotted, what random subspaces give."""
+    for spaces, rows in data.groupby("spaces", sort=False):
+        kind = str(spaces)
+        axes.plot(
+            rows["layer"], rows["value"], color=colour(kind), ls=LINES[kind], marker=MARKERS[kind], ms=2,
+            label=f"{kind} ({'write' if kind == 'O' else 'read'})", markevery=max(1, len(rows) // 30),
+        )  # fmt: skip
+    quantity = data["quantity"].iloc[0]
+    axes.axhline(data["random"].iloc[0], **_reference(LABELS["random"]))
+    if quantity == "spread" and (data["value"] > 0).any():
+        _log(axes, "y")
+    else:
+        axes.set_ylim(bottom=0)
+    _layers(axes, "x")
+    axes.set(xlabel="layer", ylabel="mean ρ" if quantity == "mean" else "spread of ρ")
+
+
+def figure7(data: pd.DataFrame, axes: Axes) -> None:
+    """Median and 95th percentile of rho by layer; the null models' 5-95 % as bars beside the observed points."""
+    shifts = {"observed": 0.0, "rotation": -0.22, "reassignment": 0.22}
+    size = 2.2 if data["layer"].max() < 40 else 1.2
+    for series, rows in _series(data):
+        for quantity, part in rows.groupby("quantity", sort=False):
+            x = part["layer"].to_numpy(dtype=float) + shifts[series]
+            tail = quantity == "p95"
+            name = LABELS[series] + (", 95th percentile" if tail else ", median")
+            if series == "observed":
+                axes.plot(x, part["value"], "^" if tail else "o", color=colour(series), ms=size, label=name, zorder=3)
+            else:
+                alpha = 0.55 if tail else 1.0
+                axes.vlines(x, part["low"], part["high"], color=colour(series), lw=size / 1.4, alpha=alpha, label=name)
+    axes.axhline(data["isotropic"].iloc[0], **_reference("isotropic d/D"))
+    axes.set_ylim(bottom=0)
+    _layers(axes, "x")
+    axes.set(xlabel="layer", ylabel="ρ")
+
+
+def figure8(data: pd.DataFrame, axes: Axes) -> None:
+    """Spread of rho by layer: observed, and the largest sample of each null model."""
+    styles = {"observed": "o-", "rotation": "v-", "reassignment": "s-"}
+    for series, rows in _series(data):
+        label = LABELS[series] if series == "observed" else f"{LABELS[series]}, largest sample"
+        axes.plot(rows["layer"], rows["spread"], styles[series], color=colour(series), ms=1.8, lw=0.8, label=label)
+    axes.set_ylim(bottom=0)
+    _layers(axes, "x")
+    axes.set(xlabel="layer", ylabel="spread of ρ")
+
+
+def figure9_ratio(data: pd.DataFrame, axes: Axes) -> None:
+    """Ratio r of each pair of a writer's and a later reader's layer, as colour on a log scale."""
+    r = _by_layers(data, data["r"])
+    palette = matplotlib.colormaps[matplotlib.rcParams["image.cmap"]].with_extremes(under=colour("random"), bad="none")
+    mesh = axes.pcolormesh(_edges(r), _edges(r), r, norm=LogNorm(*RATIO_LIMITS), cmap=palette, rasterized=True)
+    _layer_pairs(axes)
+    # No reader is earlier than its writer: that corner is free for the scale.
+    scale = axes.inset_axes((0.07, 0.07, 0.05, 0.4))
+    axes.figure.colorbar(mesh, cax=scale, extend="both", format="%g", ticks=[1, 3, 10, 30])
+    scale.minorticks_off()
+    scale.set_title("r", pad=2)
+
+
+def figure9_direction(data: pd.DataFrame, axes: Axes) -> None:
+    """Whether each layer pair's mean lies below all null samples, above all, or neither."""
+    sides = ("below", "neither", "above")
+    codes = _by_layers(data, data["direction"].map(sides.index).astype(float))
+    palette = ListedColormap([colour(side) for side in sides])
+    axes.pcolormesh(_edges(codes), _edges(codes), codes, vmin=-0.5, vmax=2.5, cmap=palette, rasterized=True)
+    for side in sides:
+        text = "mean between the null samples" if side == "neither" else f"mean {side} all null samples"
+        axes.plot([], [], "s", color=colour(side), ms=5, label=text)
+    _layer_pairs(axes)
+
+
+def figure4_pairs(data: pd.DataFrame, axes: Axes) -> None:
+    """Energy share against rho as hexagons, counts on a log scale; dashed, where isotropic writes would lie."""
+    span = (0.0, float(max(data["rho"].max(), data["energy_fraction"].max())))
+    axes.hexbin(data["rho"], data["energy_fraction"], gridsize=40, bins="log", extent=(*span, *span), mincnt=1, lw=0.1)
+    axes.plot(span, span, color=colour("observed"), ls="--", lw=0.7)
+    axes.set(xlabel="ρ", ylabel=r"energy share $\mathrm{tr}(P_V C)\,/\,\mathrm{tr}\,C$")
+
+
+def figure4_ratio(data: pd.DataFrame, axes: Axes) -> None:
+    """Distribution of energy share / rho on a log scale, with its median and 5-95 %."""
+    ratio = (data["energy_fraction"] / data["rho"]).to_numpy()
+    ratio = ratio[np.isfinite(ratio) & (ratio > 0)]
+    low, middle, high = np.quantile(ratio, (0.05, 0.5, 0.95))
+    edges = np.geomspace(ratio.min(), ratio.max() * (1 + 1e-9), 61)
+    axes.axvspan(low, high, color=colour("random"), alpha=0.25, lw=0)
+    axes.hist(ratio, edges.tolist(), color=colour(data["spaces"].iloc[0][-1]), lw=0)
+    axes.axvline(middle, color=colour("observed"))
+    axes.axvline(1, color=colour("observed"), ls="--", lw=0.7)
+    _log(axes, "x")
+    axes.set(xlabel="energy share / ρ", ylabel="pairs")
+
+
+def figure5_spearman(data: pd.DataFrame, axes: Axes) -> None:
+    """Rank correlation of rho and energy share in every layer pair, by kind of reader."""
+    groups = list(data.groupby("spaces", sort=False))
+    for place, (spaces, rows) in enumerate(groups):
+        values = rows["value"].to_numpy()
+        axes.scatter(place + _jitter(values), values, s=6, color=colour(str(spaces)[-1]), alpha=0.5, lw=0)
+        _median_bar(axes, place, values)
+    axes.axhline(0, color=colour("observed"), lw=0.7, ls="--")
+    axes.set_xticks(range(len(groups)), [arrow(str(spaces)) for spaces, _ in groups])
+    axes.set_xlim(-0.6, len(groups) - 0.4)
+    axes.set(ylabel="Spearman in a layer pair")
+
+
+def figure5_linear(data: pd.DataFrame, axes: Axes) -> None:
+    """Mean squared norm of V's linear term against rho, both on a log scale."""
+    shown = data[(data["rho"] > 0) & (data["value"] > 0)]
+    axes.hexbin(shown["rho"], shown["value"], gridsize=40, bins="log", xscale="log", yscale="log", mincnt=1, lw=0.1)
+    _log(axes, "x")
+    axes.set(xlabel="ρ", ylabel="linear term, mean squared norm")
+
+
+def figure1(data: pd.DataFrame, axes: Axes) -> None:
+    """Draw RW's figure 1: the write u, its projection p on the plane R, u - p in the kernel, and the angle."""
+    vectors = {row["quantity"]: np.array([row["x"], row["y"], row["z"]]) for _, row in data.iterrows()}
+    u, p, rest = vectors["u"], vectors["p"], vectors["u - p"]
+    plane = np.array([[-0.75, -0.85, 0], [2.0, -0.85, 0], [2.0, 1.2, 0], [-0.75, 1.2, 0]])
+    normal, origin = np.array([0.0, 0.0, 1.0]), np.zeros(3)
+    reader, writer, plain = colour("Q"), colour("O"), colour("observed")
+    # What lies below the plane is drawn first: the plane's tint covers it.
+    for end, tint in ((-0.42 * u, writer), (-0.5 * normal, plain)):
+        _line(axes, origin, end, color=tint, lw=0.8, ls=":", alpha=0.6, zorder=0)
+    axes.add_patch(Polygon(_seen(plane), closed=True, facecolor=reader, alpha=0.16, lw=0, zorder=1))
+    axes.add_patch(Polygon(_seen(plane), closed=True, fill=False, edgecolor=reader, lw=0.8, zorder=1))
+    _line(axes, origin, 1.3 * normal, color=plain, lw=0.8)
+    _line(axes, origin, 1.2 * u, color=writer, lw=0.8)
+    _arrow_to(axes, origin, u, writer)
+    _arrow_to(axes, origin, p, reader)
+    _arrow_to(axes, p, u, plain, ls="--")
+    # The right angle between p and u - p, and the angle theta between u and p.
+    ahead, up = p / np.linalg.norm(p), rest / np.linalg.norm(rest)
+    _line(axes, p - 0.13 * ahead, p - 0.13 * ahead + 0.13 * up, p + 0.13 * up, color=plain, lw=0.7)
+    turns = np.linspace(0, np.arctan2(np.linalg.norm(rest), np.linalg.norm(p)), 30)[:, None]
+    arc = 0.5 * (np.cos(turns) * ahead + np.sin(turns) * up)
+    _line(axes, *arc, color=plain, lw=0.8)
+    for text, place, shift, side, tint in (
+        (r"$\theta$", arc[len(arc) // 2], (4, -1), "left", plain),
+        (r"$O$", origin, (-4, 3), "right", plain),
+        (r"$u$", u, (-6, 3), "right", writer),
+        (r"$p = P_R\,u$", p, (4, -7), "left", reader),
+        (r"$\Vert p \Vert = \Vert u \Vert \cos\theta$", 0.55 * p, (0, -11), "center", reader),
+        (r"$u - p \in \ker W_Q$", (u + p) / 2, (5, 3), "left", plain),
+        ("not seen by the reader", (u + p) / 2, (5, -7), "left", plain),
+        (r"write space $U = \mathrm{Im}\,W_O$", 1.2 * u, (4, -1), "left", writer),
+        (r"read space $R = (\ker W_Q)^\perp = \mathrm{Im}\,W_Q^\top$", plane[1], (-14, 19), "right", reader),
+        (r"$\ker W_Q$", 1.3 * normal, (0, 3), "center", plain),
+    ):
+        axes.annotate(text, tuple(_seen(place)), shift, textcoords="offset points", color=tint, ha=side)
+    axes.set_aspect("equal")
+    axes.margins(0.01)
+    axes.axis("off")
+
+
+def _seen(points: np.ndarray) -> np.ndarray:
+    """Project points in space on the page: a parallel projection from above the plane's front."""
+    return np.asarray(points @ np.array([[0.94, -0.12], [0.42, 0.40], [0.0, 1.0]]))
+
+
+def _line(axes: Axes, *points: np.ndarray, **style: Any) -> None:
+    axes.plot(*_seen(np.array(points)).T, **style)
+
+
+def _arrow_to(axes: Axes, start: np.ndarray, end: np.ndarray, tint: str, ls: str = "-") -> None:
+    head, foot = (tuple(_seen(point)) for point in (end, start))
+    arrow = {"arrowstyle": "-|>", "color": tint, "lw": 1.4, "ls": ls, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
+    axes.annotate("", head, foot, arrowprops=arrow)
+
+
+def _series(data: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Go through the series of a panel, the observed one last and so on top."""
+    found = dict(list(data.groupby("series", sort=False)))
+    return ((name, found[name]) for name in ("random", "rotation", "reassignment", "observed") if name in found)
+
+
+def _reference(label: str) -> dict[str, Any]:
+    """Style of the dotted line of what random subspaces give."""
+    return {"color": colour("random"), "ls": ":", "lw": 1, "label": label, "zorder": 0}
+
+
+def _median_bar(axes: Axes, place: int, values: np.ndarray) -> None:
+    axes.hlines(np.median(values), place - 0.36, place + 0.36, color=colour("observed"), lw=1.2, zorder=3)
+
+
+def _jitter(values: np.ndarray) -> np.ndarray:
+    """Spread points sideways by their rank, the same way each time: neighbours in value stand apart."""
+    golden = (np.sqrt(5) - 1) / 2
+    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable")
+    return np.asarray(0.6 * ((ranks * golden) % 1 - 0.5))
+
+
+def arrow(spaces: str) -> str:
+    """Return a comparison's name as a label: O→Q for OQ."""
+    return spaces if len(spaces) == 1 else f"{spaces[0]}→{spaces[1]}"
+
+
+def _layers(axes: Axes, axis: str) -> None:
+    locator = MaxNLocator(6, integer=True, min_n_ticks=1)
+    (axes.xaxis if axis == "x" else axes.yaxis).set_major_locator(locator)
+
+
+def _log(axes: Axes, which: str) -> None:
+    """Make an axis logarithmic with ticks at 1, 2, 5, 10, written as plain numbers."""
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log", nonpositive="mask")
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=7))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def _by_layers(data: pd.DataFrame, values: pd.Series) -> np.ndarray:
+    """Values of layer pairs as a square, writers along the rows, NaN where no later reader is."""
+    size = int(data["reader_layer"].max()) + 1
+    square = np.full((size, size), np.nan)
+    square[data["writer_layer"].to_numpy(dtype=int), data["reader_layer"].to_numpy(dtype=int)] = values
+    return square
+
+
+def _edges(square: np.ndarray) -> np.ndarray:
+    return np.asarray(np.arange(len(square) + 1) - 0.5)
+
+
+def _layer_pairs(axes: Axes) -> None:
+    axes.set_aspect("equal")
+    axes.invert_yaxis()
+    for axis in "xy":
+        _layers(axes, axis)
+    axes.set(xlabel="reader's layer", ylabel="writer's layer")
