@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from tiny_results import ISOTROPIC, PAIRS, RANDOM_SD, SHAPE, WRITE_SPREAD, nulls, overlaps, tiny_model
 
 from headspaces import report_items
 from headspaces.errors import InputError
@@ -19,85 +20,10 @@ from headspaces.tables import TABLES, Table, write_table
 from headspaces.tables.writing import escape_latex, escape_markdown, heading, shown
 from headspaces.tidy import exact, extremes, row_means, tidy
 
-SHAPE = {"d_model": 10, "d_head": 1, "n_layers": 2, "n_query_heads": 3, "n_kv_heads": 1}
-ISOTROPIC = 0.1
-RANDOM_SD = 0.015**0.5  # sqrt(2 * 9^2 / (10^2 * 9 * 12))
-PAIRS = [(0, 1), (0, 2), (1, 2)]
-# Layer 0: mean 0.28, deviations -0.24 -0.08 0.32, their squares' mean 0.1664 / 3; layer 1: constant.
-WRITES = [[0.04, 0.2, 0.6], [0.4, 0.4, 0.4]]
-WRITE_ANGLES = [[50.0, 40.0, 5.0], [30.0, 20.0, 10.0]]
-WRITE_SPREAD = (0.1664 / 3) ** 0.5
-
-
-def square(by_layer):
-    """Fill symmetric (layer, head, head) arrays from the values of the pairs 01, 02, 12."""
-    out = np.ones((len(by_layer), 3, 3))
-    for layer, values in enumerate(by_layer):
-        for (one, other), value in zip(PAIRS, values, strict=True):
-            out[layer, one, other] = out[layer, other, one] = value
-    return out
-
-
-def later(values):
-    """Put the values of layer pair 0 -> 1 into a (2, 2, writer, reader) array, NaN elsewhere."""
-    out = np.full((2, 2, *np.shape(values)), np.nan)
-    out[0, 1] = values
-    return out
-
-
-def overlaps():
-    across = {
-        "OQ": ([[0.1, 0.05, 0.3], [0.2, 0.02, 0.1], [0.15, 0.08, 0.1]], 9.5),
-        "OK": ([[0.5], [0.1], [0.3]], 4.0),
-        "OV": ([[0.01], [0.02], [0.09]], 70.25),
-    }
-    arrays = {
-        "within/O/rho": square(WRITES),
-        "within/O/angle": square(WRITE_ANGLES),
-        "within/Q/rho": square([[0.1, 0.2, 0.3], [0.5, 0.5, 0.8]]),
-        "within/Q/angle": square([[9, 8, 7], [6.5, 60, 80]]),
-        "direct_sum/O/lambda_min": np.array([2e-7, 1e-11]),
-    }
-    for kind in "KV":
-        arrays |= {f"within/{kind}/rho": np.ones((2, 1, 1)), f"within/{kind}/angle": np.zeros((2, 1, 1))}
-    for spaces, (rho, largest) in across.items():
-        weighted = np.ones(np.shape(rho))
-        weighted[1, 0] = largest
-        arrays |= {f"cross/{spaces}/rho": later(rho), f"cross/{spaces}/angle": later(90 - 100 * np.array(rho))}
-        arrays[f"cross/{spaces}/weighted"] = later(weighted)
-    return arrays
-
-
-def nulls():
-    """Two samples of each null model."""
-    arrays = {
-        "within/O/rotation/spread": [[0.05, 0.0], [0.15, 0.0]],
-        "within/O/reassignment/spread": [[0.1, 0.0], [0.2, 0.0]],
-        "within/O/rotation/mean": [[0.3, 0.39], [0.35, 0.38]],
-        "within/O/reassignment/mean": [[0.29, 0.35], [0.4, 0.3]],
-        "within/O/rotation/median": [[0.3, 0.3], [0.25, 0.5]],
-        "within/O/reassignment/median": [[0.21, 0.5], [0.3, 0.6]],
-        "within/O/rotation/p95": [[0.5, 0.3], [0.55, 0.39]],
-        "within/O/reassignment/p95": [[0.4, 0.3], [0.3, 0.35]],
-        "within/O/rotation/min_angle": [[6.0, 9.0], [7.0, 20.0]],
-        "within/O/reassignment/min_angle": [[4.5, 11.0], [8.0, 12.0]],
-        "pairs/O/layer": 0,
-        "pairs/O/rotation/rho": [[0.05, 0.3, 0.5], [0.1, 0.2, 0.3]],
-        "pairs/O/reassignment/rho": [[0.03, 0.1, 0.2], [0.3, 0.7, 0.65]],
-    }
-    across = {"OQ": (0.02, 0.2), "OK": (0.3, 0.25), "OV": (0.01, 0.03)}
-    for spaces, (spread, mean) in across.items():
-        for null, factor in (("rotation", 0.5), ("reassignment", 1.0)):
-            for statistic, value in (("spread", spread), ("mean", mean)):
-                samples = np.full((2, 2, 2), np.nan)
-                samples[:, 0, 1] = [value * factor, value * factor / 2]
-                arrays[f"cross/{spaces}/{null}/{statistic}"] = samples
-    return {name: np.asarray(values) for name, values in arrays.items()}
-
 
 @pytest.fixture
 def model():
-    return ModelResults("a_b & c", SHAPE, overlaps(), nulls())
+    return tiny_model()
 
 
 @pytest.fixture
@@ -369,9 +295,9 @@ def test_pairs_with_an_empty_space_are_left_out_and_said(observed):
 def test_every_table_is_made_from_the_stages_it_needs(name, model, writes_only, tmp_path):
     item = report_items.TABLES[name]
     given = model if "nulls" in item.needs else dataclasses.replace(model, nulls=None)
-    one_layer = {
-        f"within/O/{quantity}": np.ones((1, 3, 3)) for quantity in ("rho", "angle")
-    } | {f"cross/OQ/{quantity}": np.full((1, 1, 3, 3), np.nan) for quantity in ("rho", "angle", "weighted")}  # fmt: skip
+    one_layer = {f"within/O/{quantity}": np.ones((1, 3, 3)) for quantity in ("rho", "angle")}
+    for quantity in ("rho", "angle", "weighted"):
+        one_layer[f"cross/OQ/{quantity}"] = np.full((1, 1, 3, 3), np.nan)
     for models in ([given], [writes_only], [given, writes_only], [ModelResults("one", SHAPE, one_layer)], []):
         table = TABLES[name](models)
         paths = [tmp_path / f"{name}.{ending}" for ending in ("csv", "md", "tex")]

@@ -103,7 +103,7 @@ def _check_kind(file: h5py.File, path: str | Path, kind: str) -> None:
 def _read_checked(file: h5py.File, name: str, path: str | Path) -> np.ndarray:
     if name not in file:
         raise InputError(f"{path}: no dataset {name!r}; delete the file and run again")
-    array: np.ndarray = file[name][()]
+    array = np.asarray(file[name][()])  # a scalar dataset is an array too
     if file[name].attrs.get("sha256") != _checksum(array):
         raise InputError(f"{path}: dataset {name!r} is damaged (its checksum differs); delete the file and run again")
     return array

@@ -87,7 +87,7 @@ def _draw_panels(figure: Figure, rows: Rows) -> list[list[Axes]]:
     for row, line in zip(rows, grid):
         for panel, axes in zip(row, line):
             panel.draw(panel.data, axes)
-            axes.set_title(panel.title)
+            axes.set_title(panel.title, parse_math=False)  # a model's name may hold a $
     return grid
 
 

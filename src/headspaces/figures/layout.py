@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.axes import Axes
 
-from headspaces.figures import panels
+from headspaces.figures import panels, schematic
 from headspaces.figures.panels import arrow
 
 Draw = Callable[[pd.DataFrame, Axes], None]
@@ -114,7 +114,7 @@ def _rows_below(draws: Mapping[Draw, str]) -> Callable[[pd.DataFrame], Rows]:
 
 
 ARRANGEMENTS: Mapping[str, Arrangement] = {
-    "figure1": Arrangement(lambda numbers: [[Panel("", numbers, panels.figure1)]], height=1.7),
+    "figure1": Arrangement(lambda numbers: [[Panel("", numbers, schematic.figure1)]], height=1.7),
     "figure2": Arrangement(_by_space(panels.figure2)),
     "figure3": Arrangement(_by_model(panels.figure3, columns=2), height=1.2),
     "figure4": Arrangement(_rows_below({panels.figure4_pairs: "pairs", panels.figure4_ratio: ""})),

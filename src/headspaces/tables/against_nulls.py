@@ -104,7 +104,8 @@ def pair_counts(models: Sequence[ModelResults]) -> Table:
                  n_above_reassignment n_below_both n_above_both"""
     rows = []
     for comparison in _with_nulls(models):
-        if (pairs := comparison.null_pairs()) is None:
+        pairs = comparison.null_pairs()
+        if pairs is None or not comparison.n_pairs:
             continue
         rho = comparison.rho[pairs.layer]
         row = {
@@ -112,9 +113,12 @@ def pair_counts(models: Sequence[ModelResults]) -> Table:
             "n_samples": min(len(pairs.rho[null]) for null in NULLS),
         }  # fmt: skip
         for group, nulls in {**{null: [null] for null in NULLS}, "both": NULLS}.items():
-            values = [pairs.rho[null].reshape(-1, 1) for null in nulls]
-            row[f"n_below_{group}"] = int(below_all(rho, *values).sum())
-            row[f"n_above_{group}"] = int(above_all(rho, *values).sum())
+            # Beyond every pair is beyond the two most extreme ones, which all pairs are compared with.
+            least = min(np.fmin.reduce(pairs.rho[null], axis=None) for null in nulls)
+            most = max(np.fmax.reduce(pairs.rho[null], axis=None) for null in nulls)
+            ends = np.repeat([[least], [most]], rho.size, axis=1)
+            row[f"n_below_{group}"] = int(below_all(rho, ends).sum())
+            row[f"n_above_{group}"] = int(above_all(rho, ends).sum())
         rows.append(row)
     return Table(tidy(columns, rows), _without_nulls(models))
 
