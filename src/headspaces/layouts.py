@@ -251,12 +251,12 @@ _QUANTISED: dict[str, str] = {
 _KEPT_OR_SCALED = ("mxfp4", "fp8")
 """Schemes that are served: MXFP4 (GPT-OSS) packs the experts and leaves the attention alone; FP8 has block scales."""
 
-_WRAPPERS = ("", "_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module.")
+_WRAPPERS = ("", "_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module.", "model.")
 _ROOTS = (
     "", "transformer.", "model.", "gpt_neox.", "decoder.", "model.decoder.", "model.language_model.",
     "language_model.model.", "language_model.",
 )  # fmt: skip
-PREFIXES = tuple(wrapper + root for wrapper in _WRAPPERS for root in _ROOTS)
+PREFIXES = tuple(dict.fromkeys(wrapper + root for wrapper in _WRAPPERS for root in _ROOTS))
 """What may stand before a layer's names: the model's own root, and what compiling or parallel wrappers add."""
 
 

@@ -2,8 +2,8 @@
 
 Field of the file: every tensor under its original name, in its original type (GGUF: dequantised float32).
 ``__metadata__``, all text: ``format`` (``headspaces-weights``), ``format_version``, ``source``, ``revision``,
-``model_type``, ``layout``, ``prefix``, ``kinds``, ``shape`` (JSON), ``first_layer``, ``n_layers``, ``sha256`` (JSON, one
-per tensor).
+``model_type``, ``layout``, ``prefix``, ``kinds``, ``shape`` (JSON), ``first_layer``, ``n_layers``, ``sha256`` (JSON,
+one per tensor), ``scale_block`` (JSON, FP8 checkpoints only).
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from headspaces.errors import InputError
 from headspaces.jobs import whole_file
 from headspaces.layouts import LAYOUTS, layer_tensors
 from headspaces.models import Shape
-from headspaces.weights.dtypes import decode
+from headspaces.weights.dtypes import SCALE, decode, rescale
 from headspaces.weights.folder import stream_folder
 from headspaces.weights.gguf_file import stream_gguf
-from headspaces.weights.headers import Headers, TensorHeader
+from headspaces.weights.headers import Headers, TensorHeader, scale_block
+from headspaces.weights.hub import stream_hub
 from headspaces.weights.safetensors_file import read_header
+from headspaces.weights.torch_file import stream_torch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +36,12 @@ FORMAT = "headspaces-weights"
 FORMAT_VERSION = 1
 
 Stream = Callable[[Headers, Iterable[str]], Iterator[tuple[str, Iterable[bytes]]]]
-_STREAMS: dict[str, Stream] = {"safetensors": stream_folder, "gguf": stream_gguf}
+_STREAMS: dict[str, Stream] = {
+    "safetensors": stream_folder,
+    "gguf": stream_gguf,
+    "torch": stream_torch,
+    "hub": stream_hub,
+}
 
 
 def fetch_block(headers: Headers, layers: range, path: str | Path) -> None:
@@ -101,7 +108,7 @@ def each_layer(path: str | Path) -> Iterator[LayerHeads]:
     first, source = int(metadata["first_layer"]), metadata["source"]
     for layer in range(first, first + int(metadata["n_layers"])):
         names = layer_tensors(layout, metadata["prefix"], layer, metadata["kinds"])
-        arrays = {name: _read_tensor(path, name, tensors, sums) for name in names}
+        arrays = {name: _read_scaled(path, name, tensors, sums, metadata) for name in names}
         heads = cut_layer(layout, shape, metadata["prefix"], layer, metadata["kinds"], arrays)
         start = metadata["prefix"] + layout.layer.format(layer=layer)
         for kind, factors in heads.factors.items():
@@ -173,6 +180,8 @@ def _header_bytes(
         "n_layers": str(len(layers)),
         "sha256": json.dumps(sums),
     }
+    if block := scale_block(headers.config):
+        metadata["scale_block"] = json.dumps(block)
     content: dict[str, object] = {"__metadata__": metadata}
     for name, tensor in tensors.items():
         begin = offsets[name]
@@ -180,6 +189,16 @@ def _header_bytes(
     text = json.dumps(content, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
+
+
+def _read_scaled(
+    path: Path, name: str, tensors: Mapping[str, TensorHeader], sums: Mapping[str, str], metadata: Mapping[str, str]
+) -> np.ndarray:
+    values = _read_tensor(path, name, tensors, sums)
+    if name + SCALE not in tensors:
+        return values
+    rows, columns = json.loads(metadata["scale_block"])
+    return rescale(values, _read_tensor(path, name + SCALE, tensors, sums), (rows, columns))
 
 
 def _read_tensor(path: Path, name: str, tensors: Mapping[str, TensorHeader], sums: Mapping[str, str]) -> np.ndarray:

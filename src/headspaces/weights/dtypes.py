@@ -24,8 +24,10 @@ SUB_BYTE = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
 FLOATS = ("F64", "F32", "F16", "BF16")
 """The types that hold weights as they are."""
 
-GGML_PLAIN = {"F32": "F32", "F16": "F16", "F64": "F64", "BF16": "BF16"}
-"""The ggml types that are plain numbers."""
+SCALED = "F8_E4M3"
+"""The 8-bit type that is read when a tensor of block scales stands beside it."""
+SCALE = "_scale_inv"
+"""What the name of the tensor of scales adds to the name of its weight: one factor for every block of the weight."""
 
 
 def n_bytes(dtype: str, shape: tuple[int, ...], what: str) -> int:
@@ -46,9 +48,15 @@ def n_bytes(dtype: str, shape: tuple[int, ...], what: str) -> int:
     raise InputError(f"{what} has the unknown type {dtype!r}; known are {', '.join([*SIZES, *SUB_BYTE])}")
 
 
-def check_supported(dtype: str, what: str) -> None:
-    """Refuse a type whose numbers are not the weights themselves."""
-    if dtype.startswith("ggml:") or dtype in FLOATS:
+def check_supported(dtype: str, what: str, scaled: bool = False) -> None:
+    """Refuse a type whose numbers are not the weights themselves.
+
+    Raises
+    ------
+    InputError
+        If the type is neither a float type, nor a GGUF type, nor 8-bit floats with their block scales.
+    """
+    if dtype.startswith("ggml:") or dtype in FLOATS or (scaled and dtype == SCALED):
         return
     raise InputError(
         f"{what} has the type {dtype}: packed or quantised weights are codes, not the weights; "
@@ -57,7 +65,7 @@ def check_supported(dtype: str, what: str) -> None:
 
 
 def decode(data: bytes | memoryview, dtype: str, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """Return a tensor's exact values in float64.
+    """Return a tensor's exact values in float64 (8-bit floats without their scales, see :func:`rescale`).
 
     Raises
     ------
@@ -66,10 +74,29 @@ def decode(data: bytes | memoryview, dtype: str, shape: tuple[int, ...], what: s
     """
     import numpy as np
 
-    check_supported(dtype, what)
+    check_supported(dtype, what, scaled=True)
+    if dtype == SCALED:
+        return _e4m3()[np.frombuffer(data, np.uint8)].reshape(shape)
     if dtype == "BF16":
         # A bfloat16 is the upper half of a float32.
         values = (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
     else:
         values = np.frombuffer(data, {"F64": "<f8", "F32": "<f4", "F16": "<f2"}[dtype])
     return values.astype(np.float64).reshape(shape)
+
+
+def rescale(values: np.ndarray, scales: np.ndarray, block: tuple[int, int]) -> np.ndarray:
+    """Multiply every block of a matrix by its own scale (the last blocks may be cut off)."""
+    rows, columns = values.shape
+    return values * scales.repeat(block[0], axis=0)[:rows].repeat(block[1], axis=1)[:, :columns]
+
+
+def _e4m3() -> np.ndarray:
+    """Values of the 256 codes of F8_E4M3: sign, 4 bits of exponent with bias 7, 3 bits of fraction, no infinities."""
+    import numpy as np
+
+    codes = np.arange(256)
+    sign, exponent, fraction = np.where(codes < 128, 1.0, -1.0), codes >> 3 & 15, codes & 7
+    values = np.where(exponent > 0, (8 + fraction) * 2.0 ** (exponent - 10), fraction * 2.0**-9)
+    values[(codes & 127) == 127] = np.nan
+    return sign * values

@@ -1,4 +1,4 @@
-"""A local folder in Hugging Face layout: ``config.json`` and one or several safetensors files."""
+"""A local folder in Hugging Face layout: ``config.json`` and one or several safetensors or PyTorch files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import Any
 from headspaces.errors import InputError
 from headspaces.weights.headers import FileHeader, Headers, TensorHeader
 from headspaces.weights.safetensors_file import read_header
+from headspaces.weights.torch_file import read_torch
 
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+TORCH_SINGLE, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 CHUNK = 8 * 2**20
 """Bytes that are copied at once."""
 
@@ -73,31 +76,35 @@ def read_folder(path: Path) -> tuple[str, dict[str, Any], dict[str, TensorHeader
     """
     if not (path / "config.json").is_file():
         if (path / "adapter_config.json").is_file():
-            raise InputError(f"{path} holds an adapter only (adapter_config.json); merge it into its base model and name the result")
+            raise InputError(f"{path} holds an adapter only (adapter_config.json); merge it into its base model first")
         raise InputError(f"{path}: no config.json; name a folder in Hugging Face layout or a .gguf file")
     config = read_json(path / "config.json")
-    index = path / "model.safetensors.index.json"
-    if index.is_file():
-        placed = weight_map(read_json(index), str(index))
-        names = sorted(set(placed.values()))
-    elif (path / "model.safetensors").is_file():
-        placed, names = {}, ["model.safetensors"]
-    else:
-        raise InputError(f"{path}: neither model.safetensors nor model.safetensors.index.json is there")
+    place, form = _weight_file(path)
+    placed = weight_map(read_json(path / place), str(path / place)) if place.endswith(".json") else {}
     tensors: dict[str, TensorHeader] = {}
     files: dict[str, FileHeader] = {}
-    for name in names:
+    for name in sorted(set(placed.values())) or [place]:
         if not (path / name).is_file():
-            raise InputError(f"{index}: names the file {name}, which is not in the folder; download it")
-        found = read_header(path / name, name)
+            raise InputError(f"{path / place}: names the file {name}, which is not in the folder; download it")
+        found = read_header(path / name, name) if form == "safetensors" else read_torch(path / name, name)[0]
         # A tensor that another file holds, too, counts where the index puts it.
         tensors |= {key: tensor for key, tensor in found.items() if placed.get(key, name) == name}
-        files[name] = FileHeader(str((path / name).resolve()), (path / name).stat().st_size, "")
-    check_index(placed, tensors, str(index))
-    return _fingerprint(config, tensors, files), config, tensors, files
+        files[name] = FileHeader(str((path / name).resolve()), (path / name).stat().st_size, "", form)
+    check_index(placed, tensors, str(path / place))
+    return fingerprint(config, tensors, files), config, tensors, files
 
 
-def _fingerprint(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], files: Mapping[str, FileHeader]) -> str:
+def _weight_file(path: Path) -> tuple[str, str]:
+    """Return the file or index that holds the weights, and its form; the order is that of transformers."""
+    for name, form in ((SINGLE, "safetensors"), (INDEX, "safetensors"), (TORCH_SINGLE, "torch"), (TORCH_INDEX, "torch")):
+        if (path / name).is_file():
+            return name, form
+    raise InputError(f"{path}: neither {SINGLE}, {TORCH_SINGLE} nor an index of several files is there")
+
+
+def fingerprint(
+    config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], files: Mapping[str, FileHeader]
+) -> str:
     """Identify a checkpoint without reading it whole: its configuration, headers and sizes."""
     content = [
         config,

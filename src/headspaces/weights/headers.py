@@ -12,7 +12,7 @@ from headspaces.errors import InputError
 from headspaces.jobs import whole_file
 from headspaces.layouts import LAYOUTS, Layout, available_kinds, find_layout, find_prefix, layer_tensors
 from headspaces.models import KINDS, Shape
-from headspaces.weights.dtypes import check_supported
+from headspaces.weights.dtypes import SCALE, SCALED, check_supported
 from headspaces.weights.shapes import expected_shape, read_shape
 
 FORMAT = "headspaces-headers"
@@ -78,7 +78,7 @@ class Headers:
     tensors, files
         The needed tensors by name, and the files that hold them.
     config
-        The decoder's configuration.
+        The checkpoint's configuration.
     notes
         What a reader of the results must know, one sentence each.
     """
@@ -107,11 +107,13 @@ class Headers:
 
     def layer_names(self, layers: Iterable[int]) -> list[str]:
         """Names of the tensors that the given layers need."""
-        return [name for layer in layers for name in layer_tensors(self.row, self.prefix, layer, self.kinds)]
+        names = [name for layer in layers for name in layer_tensors(self.row, self.prefix, layer, self.kinds)]
+        return [part for name in names for part in (name, name + SCALE) if part in self.tensors]
 
     def n_bytes(self, layers: Iterable[int] | None = None) -> int:
         """Bytes of the tensors that the given layers, or all, need."""
-        return sum(self.tensors[name].size for name in self.layer_names(layers or range(self.shape.n_layers)))
+        chosen = range(self.shape.n_layers) if layers is None else layers
+        return sum(self.tensors[name].size for name in self.layer_names(chosen))
 
 
 def needed_headers(
@@ -129,33 +131,28 @@ def needed_headers(
     InputError
         If the architecture is not supported, or a tensor is missing, packed or of another shape than its layer needs.
     """
-    layout, config = find_layout(config, source)
+    layout, decoder = find_layout(config, source)
+    _check_packed(tensors, source)
     prefix = find_prefix(layout, tensors, source)
-    shape = read_shape(layout, config, {name: tensor.shape for name, tensor in tensors.items()}, prefix, source)
     present = available_kinds(layout, prefix, tensors, kinds)
+    if not present:
+        raise InputError(f"{source}: the checkpoint holds no tensors for {', '.join(kinds)}")
+    _check_types(layout, prefix, tensors, source)
+    shape = read_shape(layout, decoder, {name: tensor.shape for name, tensor in tensors.items()}, prefix, source)
     notes = [layout.note] if layout.note else []
     if absent := [kind for kind in kinds if kind not in present]:
         notes.append(f"no tensors for {', '.join(absent)}: left out")
-    if not present:
-        raise InputError(f"{source}: the checkpoint holds no tensors for {', '.join(kinds)}")
     needed: dict[str, TensorHeader] = {}
     for layer in range(shape.n_layers):
         start = prefix + layout.layer.format(layer=layer)
         for name in layer_tensors(layout, prefix, layer, present):
-            if name not in tensors:
-                raise InputError(f"{source}: missing tensor {name!r}; the checkpoint is incomplete, fetch it again")
-            tensor, expected = tensors[name], expected_shape(layout, shape, name.removeprefix(start))
-            check_supported(tensor.dtype, f"{source}: tensor {name!r}")
-            if tensor.shape != expected:
-                raise InputError(
-                    f"{source}: tensor {name!r} has the shape {list(tensor.shape)}, expected {list(expected)}"
-                )
-            needed[name] = tensor
+            expected = expected_shape(layout, shape, name.removeprefix(start))
+            needed |= _checked(name, expected, tensors, scale_block(config), source)
     used = {tensor.file for tensor in needed.values()}
     return Headers(
         source=source,
         revision=revision,
-        model_type=str(config["model_type"]),
+        model_type=str(decoder["model_type"]),
         layout=layout.name,
         shape=shape,
         kinds=present,
@@ -165,6 +162,61 @@ def needed_headers(
         config=dict(config),
         notes=tuple(notes),
     )
+
+
+def scale_block(config: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Rows and columns that share one scale in an FP8 checkpoint, or None."""
+    block = (config.get("quantization_config") or {}).get("weight_block_size")
+    return (int(block[0]), int(block[1])) if isinstance(block, list) and len(block) == 2 else None
+
+
+_PACKED = {
+    ".qweight": "GPTQ or AWQ", ".qzeros": "GPTQ or AWQ", ".SCB": "bitsandbytes, 8 bits", ".absmax": "bitsandbytes, 4 bits",
+    ".quant_map": "bitsandbytes, 4 bits", ".weight_packed": "compressed-tensors", ".weight_scale": "one scale per tensor or row",
+}  # fmt: skip
+"""Ends of names that only packed weights have."""
+
+
+def _check_packed(names: Iterable[str], source: str) -> None:
+    for name in sorted(names):
+        scheme = next((scheme for end, scheme in _PACKED.items() if name.endswith(end)), None)
+        if scheme and ("attn" in name or "attention" in name):
+            raise InputError(
+                f"{source}: tensor {name!r} says that the attention's weights are quantised ({scheme}): the file holds codes; "
+                "use the original checkpoint or a GGUF file"
+            )
+
+
+def _check_types(layout: Layout, prefix: str, tensors: Mapping[str, TensorHeader], source: str) -> None:
+    """Check types before shapes: packed weights have other shapes, and the type is what explains them."""
+    for name in layer_tensors(layout, prefix, 0, KINDS):
+        if name in tensors:
+            check_supported(tensors[name].dtype, f"{source}: tensor {name!r}", scaled=name + SCALE in tensors)
+
+
+def _checked(
+    name: str,
+    expected: tuple[int, ...],
+    tensors: Mapping[str, TensorHeader],
+    block: tuple[int, int] | None,
+    source: str,
+) -> dict[str, TensorHeader]:
+    """Return one needed tensor, with its scales if it has any, checked."""
+    if name not in tensors:
+        raise InputError(f"{source}: missing tensor {name!r}; the checkpoint is incomplete, fetch it again")
+    tensor, scale = tensors[name], tensors.get(name + SCALE)
+    check_supported(tensor.dtype, f"{source}: tensor {name!r}", scaled=scale is not None)
+    if tensor.shape != expected:
+        raise InputError(f"{source}: tensor {name!r} has the shape {list(tensor.shape)}, expected {list(expected)}")
+    if tensor.dtype != SCALED or scale is None:
+        return {name: tensor}
+    if block is None:
+        raise InputError(f"{source}: tensor {name!r} has scales, but the configuration has no weight_block_size")
+    check_supported(scale.dtype, f"{source}: tensor {name + SCALE!r}")
+    blocks = (-(-expected[0] // block[0]), -(-expected[1] // block[1]))
+    if scale.shape != blocks:
+        raise InputError(f"{source}: tensor {name + SCALE!r} has the shape {list(scale.shape)}, expected {list(blocks)}")
+    return {name: tensor, name + SCALE: scale}
 
 
 def write_headers(headers: Headers, path: str | Path) -> None:

