@@ -17,6 +17,11 @@ def study(**changes):
     return read_study(settings, ROOT)
 
 
+def given(**options):
+    """As Snakemake hands on ``--config``: merged into the settings, and apart, as text."""
+    return read_study({**copy.deepcopy(PAPER), **options}, ROOT, options).settings
+
+
 def test_the_paper_study():
     found = study()
     assert found.name == "paper"
@@ -50,7 +55,14 @@ def test_a_wrong_setting_is_one_line(changes, message):
 
 @pytest.mark.parametrize(("value", "expected"), [("true", True), ("False", False), (True, True)])
 def test_switches_of_the_command_line(value, expected):
-    assert study(fold=value).settings["fold"] is expected
+    assert given(fold=value)["fold"] is expected
+
+
+def test_numbers_of_the_command_line():
+    assert given(nulls={"samples": "40"})["nulls"] == {**PAPER["nulls"], "samples": 40}
+    assert given(rank_rtol="1.0e-5")["rank_rtol"] == 1e-5
+    with pytest.raises(InputError, match="config: seed is 'seven', but must be of type integer"):
+        given(seed="seven")
 
 
 def test_a_known_model_by_name_is_a_study_of_its_own():

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from headspaces.errors import InputError
 from headspaces.models import KINDS, Model, model_name, read_models, select_models
 
@@ -37,7 +39,7 @@ class Study:
     settings: Mapping[str, Any]
 
 
-def read_study(settings: dict[str, Any], root: str | Path) -> Study:
+def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapping[str, Any] | None = None) -> Study:
     """Check a configuration and look its models up.
 
     Parameters
@@ -46,6 +48,8 @@ def read_study(settings: dict[str, Any], root: str | Path) -> Study:
         Snakemake's merged configuration; ``model=SOURCE`` makes the study of that one source.
     root
         The project's folder, which holds the schema and the table of models.
+    command_line
+        The part of the settings that was given as ``--config key=value``: it arrives as text.
 
     Raises
     ------
@@ -53,8 +57,9 @@ def read_study(settings: dict[str, Any], root: str | Path) -> Study:
         If a key is unknown, a value has the wrong type, a model has no row, or a source cannot be read.
     """
     root = Path(root)
-    settings = _booleans(settings)
-    _check(settings, root / "workflow" / "schemas" / "config.schema.yaml")
+    schema = yaml.safe_load((root / "workflow" / "schemas" / "config.schema.yaml").read_text(encoding="utf-8"))
+    settings = _overridden(settings, _typed(command_line or {}, schema))
+    _check(settings, schema)
     table = Path(settings["models_table"])
     known = read_models(table if table.is_file() else root / table)
     if source := settings.get("model"):
@@ -84,19 +89,26 @@ def _own_model(source: str) -> Model:
     )
 
 
-def _booleans(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Take ``key=true`` of the command line, which may arrive as text, for what it says."""
-    words = {"true": True, "false": False}
-    return {
-        key: words.get(value.lower(), value) if isinstance(value, str) else value for key, value in settings.items()
-    }
+def _typed(value: Any, schema: Mapping[str, Any]) -> Any:
+    """Give text from the command line the type that the schema asks for, where it reads as one."""
+    if isinstance(value, Mapping):
+        return {key: _typed(inner, schema.get("properties", {}).get(key, {})) for key, inner in value.items()}
+    if isinstance(value, str) and schema.get("type") in ("boolean", "integer", "number"):
+        return yaml.safe_load(value.lower())
+    return value
 
 
-def _check(settings: Mapping[str, Any], schema_path: Path) -> None:
+def _overridden(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(settings)
+    for key, value in changes.items():
+        old = merged.get(key)
+        merged[key] = _overridden(old, value) if isinstance(value, Mapping) and isinstance(old, Mapping) else value
+    return merged
+
+
+def _check(settings: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
     import jsonschema
-    import yaml
 
-    schema = yaml.safe_load(schema_path.read_text(encoding="utf-8"))
     error = next(iter(sorted(jsonschema.Draft202012Validator(schema).iter_errors(settings), key=str)), None)
     if error is None:
         return

@@ -16,7 +16,7 @@ from headspaces.jobs import hand_on_environment, sources
 
 hand_on_environment()
 try:
-    STUDY = read_study(config, ROOT)
+    STUDY = read_study(config, ROOT, workflow.config_settings.config)
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
