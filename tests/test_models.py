@@ -3,7 +3,7 @@ import pytest
 from headspaces.errors import InputError
 from headspaces.models import Model, Shape, model_name, read_models, select_models
 
-HEADER = "name\tsource\tkinds\tn_layers\td_model\tn_query_heads\tn_kv_heads\td_head\tsamples_per_shard\n"
+HEADER = "name\tsource\tkinds\tn_layers\td_model\tn_query_heads\tn_kv_heads\td_head\tnulls_dtype\n"
 
 
 def write(tmp_path, *rows):
@@ -12,12 +12,12 @@ def write(tmp_path, *rows):
     return path
 
 
-GOOD = ("a", "hub:x/a", "OQKV", "3", "64", "4", "2", "16", "7")
+GOOD = ("a", "hub:x/a", "OQKV", "3", "64", "4", "2", "16", "float32")
 
 
 def test_a_row_becomes_a_model(tmp_path):
     model = read_models(write(tmp_path, GOOD))["a"]
-    assert model == Model("a", "hub:x/a", "OQKV", Shape(3, 64, 4, 2, 16), samples_per_shard=7)
+    assert model == Model("a", "hub:x/a", "OQKV", Shape(3, 64, 4, 2, 16), nulls_dtype="float32")
     assert [model.shape.n_heads(kind) for kind in "OQKV"] == [4, 4, 2, 2]
 
 
@@ -29,7 +29,7 @@ def test_a_row_becomes_a_model(tmp_path):
         (2, "OX", "kinds 'OX' may hold the letters OQKV only"),
         (3, "-3", "n_layers is '-3', expected a positive whole number"),
         (4, "6e2", "d_model is '6e2', expected a positive whole number"),
-        (8, "0", "samples_per_shard is '0'"),
+        (8, "float16", "nulls_dtype is 'float16', expected float64 or float32"),
     ],
 )
 def test_a_wrong_value_is_named(column, value, message, tmp_path):
@@ -40,8 +40,8 @@ def test_a_wrong_value_is_named(column, value, message, tmp_path):
 
 def test_an_unknown_column_and_a_double_name(tmp_path):
     path = write(tmp_path, GOOD)
-    path.write_text(path.read_text().replace("samples_per_shard", "sample_per_shard"))
-    with pytest.raises(InputError, match="unknown column 'sample_per_shard'"):
+    path.write_text(path.read_text().replace("nulls_dtype", "null_dtype"))
+    with pytest.raises(InputError, match="unknown column 'null_dtype'"):
         read_models(path)
     with pytest.raises(InputError, match="the model 'a' has two rows"):
         read_models(write(tmp_path, GOOD, GOOD))
@@ -83,3 +83,16 @@ def test_pairs_of_the_demo():
     # RW table 1: Qwen2.5-7B.
     qwen = Model("qwen", "x", "OQKV", Shape(28, 3584, 28, 4, 128))
     assert qwen.n_observed_pairs == 2 * 10_584 + 2 * 168 + 296_352 + 2 * 42_336
+
+
+@pytest.mark.parametrize(("shape", "size"), [(Shape(30, 576, 9, 3, 64), 15), (Shape(28, 3584, 28, 4, 128), 1)])
+def test_jobs_of_null_samples_take_minutes(shape, size):
+    model = Model("x", "x", "OQKV", shape)
+    assert model.samples_per_shard == size
+
+
+def test_operations_of_a_null_sample_by_hand():
+    model = Model("x", "x", "OK", Shape(2, 10, 3, 1, 4))
+    pairs = 2 * 3 + 3 * 1
+    expected = 100 * pairs + 100 * (12 + 4) * 2 + 2 * 10 * (12**2 + 4**2) * 2
+    assert model.null_sample_operations == expected

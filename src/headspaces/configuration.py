@@ -70,13 +70,17 @@ def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapp
 
 
 def _own_model(source: str) -> Model:
-    from headspaces.weights import read_headers
+    from headspaces.weights import load_headers, read_headers
 
-    headers = read_headers(source)
+    # A repository's headers are asked for once: jobs on nodes without a network start from the file.
+    known = Path("results/weights") / model_name(source) / "headers.json"
+    if source.startswith("hub:") and known.is_file() and load_headers(known).source == source:
+        headers = load_headers(known)
+    else:
+        headers = read_headers(source)
     # Bases of 2 GiB and more are kept in float32: the numbers are good to six digits, and the disk holds them.
     shape = headers.shape
     size = 8 * shape.n_layers * sum(shape.n_heads(kind) for kind in headers.kinds) * shape.d_model * shape.d_head
-    shards = 1 if size > 2**31 else 15
     return Model(
         name=model_name(source),
         source=source if source.startswith("hub:") else str(Path(source).expanduser().resolve()),
@@ -84,7 +88,6 @@ def _own_model(source: str) -> Model:
         shape=shape,
         nulls_dtype="float32" if size > 2**31 else "float64",
         bases_dtype="float32" if size > 2**34 else "float64",
-        samples_per_shard=shards,
         note="; ".join(headers.notes),
     )
 

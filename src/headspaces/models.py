@@ -20,6 +20,12 @@ KINDS = "OQKV"
 MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 """A model's name is one path component and one wildcard."""
 
+SHARD_OPERATIONS = 10**13
+"""Floating-point operations of one job of null samples: some minutes of two cores."""
+
+SHARD_SAMPLES = 15
+"""Most null samples of one job, so that an interrupted run of a small model keeps what it has."""
+
 BLOCK_BYTES = 2**30
 """Size of the float64 bases in one block of layers: a job's memory and a cache file's size follow from it."""
 
@@ -49,7 +55,6 @@ class Model:
     shape: Shape
     bases_dtype: str = "float64"
     nulls_dtype: str = "float64"
-    samples_per_shard: int = 10
     head_classes: str = ""
     note: str = ""
 
@@ -71,6 +76,24 @@ class Model:
         layer_pairs = shape.n_layers * (shape.n_layers - 1) // 2
         readers = sum(shape.n_heads(kind) for kind in self.kinds if kind != "O")
         return within + (layer_pairs * shape.n_query_heads * readers if "O" in self.kinds else 0)
+
+    @property
+    def null_sample_operations(self) -> int:
+        """Floating-point operations of one null sample: the operator algorithm over all pairs, and the rotations.
+
+        ``D^2`` a pair and ``D^2 d`` a head (see :mod:`headspaces.overlaps`); a rotation of ``n d`` columns applies
+        ``n d`` reflectors to D rows, ``2 D (n d)^2``.
+        """
+        shape, d_model = self.shape, self.shape.d_model
+        widths = [shape.n_heads(kind) * shape.d_head for kind in self.kinds]
+        forming = d_model**2 * sum(widths) * shape.n_layers
+        rotating = 2 * d_model * sum(width**2 for width in widths) * shape.n_layers
+        return d_model**2 * self.n_observed_pairs + forming + rotating
+
+    @property
+    def samples_per_shard(self) -> int:
+        """Null samples of one job, by the operations that they take."""
+        return max(1, min(SHARD_SAMPLES, SHARD_OPERATIONS // self.null_sample_operations))
 
 
 def model_name(source: str) -> str:
@@ -128,10 +151,9 @@ def _model_of(row: Mapping[str, str | None], where: str) -> Model:
     for key in ("bases_dtype", "nulls_dtype"):
         if values.get(key, "") not in ("", "float64", "float32"):
             raise InputError(f"{where}: {key} is {values[key]!r}, expected float64 or float32")
-    numbers = {key: _positive(values[key], key, where) for key in [*shape, "samples_per_shard"] if values.get(key)}
+    numbers = {key: _positive(values[key], key, where) for key in shape}
     given: dict[str, Any] = {key: value for key, value in values.items() if value and key not in shape}
-    given |= {key: numbers[key] for key in numbers if key not in shape}
-    return Model(**given, shape=Shape(**{key: numbers[key] for key in shape}))
+    return Model(**given, shape=Shape(**numbers))
 
 
 def _positive(text: str, key: str, where: str) -> int:
