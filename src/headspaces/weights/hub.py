@@ -97,9 +97,7 @@ def read_hub(source: str) -> tuple[str, dict[str, Any], dict[str, TensorHeader],
         key: tensor for name in names for key, tensor in found[name][0].items() if placed.get(key, name) == name
     }
     check_index(placed, tensors, f"{source}: {INDEX}")
-    places = {
-        name: FileHeader(f"{wanted.repository}@{commit}/{name}", found[name][1], files[name].etag, "hub") for name in names
-    }
+    places = {name: FileHeader(name, found[name][1], files[name].etag, "hub") for name in names}
     return commit, config, tensors, places
 
 
@@ -121,8 +119,9 @@ def moved_revision(headers: Headers) -> str | None:
 def stream_hub(headers: Headers, names: Iterable[str]) -> Iterator[tuple[str, Iterable[bytes]]]:
     """Yield the named tensors' bytes, fetched by range, neighbours together; whole files in the cache are read there."""
     wanted = parse_hub(headers.source)
-    cached, remote = _split_by_cache(headers, list(names), wanted)
+    cached, remote = _split_by_cache(headers, list(names))
     if cached is not None:
+        logger.info("%s: %d tensors from the cache", headers.source, len(cached[1]))
         yield from stream_folder(cached[0], cached[1])
     if not remote:
         return
@@ -137,6 +136,31 @@ def stream_hub(headers: Headers, names: Iterable[str]) -> Iterator[tuple[str, It
                 window.skip_to(tensor.begin)
                 yield name, window.take(tensor.size)
             window.skip_to(end)
+
+
+def bytes_to_fetch(headers: Headers, blocks: Iterable[range] | None = None) -> int:
+    """Bytes that fetching a model will move over the network, from its headers alone.
+
+    Parameters
+    ----------
+    headers
+        The checkpoint.
+    blocks
+        Its layers as they will be fetched, block by block; None for all at once.
+
+    Returns
+    -------
+    The tensors with the small gaps inside merged ranges; 0 for local files and for files that the Hub's cache holds.
+    """
+    chosen = [range(headers.shape.n_layers)] if blocks is None else blocks
+    if not headers.source.startswith("hub:"):
+        return 0
+    _, remote = _split_by_cache(headers, [name for block in chosen for name in headers.layer_names(block)])
+    return sum(
+        end - begin
+        for block in chosen
+        for _, begin, end, _ in merged_ranges(headers, set(headers.layer_names(block)) & set(remote))
+    )
 
 
 def merged_ranges(headers: Headers, names: Iterable[str]) -> list[tuple[str, int, int, list[str]]]:
@@ -270,17 +294,13 @@ def _read_cached(
         missing = "config.json" if config is None else SINGLE
         raise explained(OfflineModeIsEnabled(), wanted.repository, wanted.revision, missing)
     _, content, tensors, files = read_folder(snapshot)
-    commit = snapshot.name
-    places = {
-        name: FileHeader(f"{wanted.repository}@{commit}/{name}", file.size, "", "hub") for name, file in files.items()
-    }
-    return commit, content, tensors, places
+    places = {name: FileHeader(name, file.size, "", "hub") for name, file in files.items()}
+    return snapshot.name, content, tensors, places
 
 
-def _split_by_cache(
-    headers: Headers, names: list[str], wanted: HubSource
-) -> tuple[tuple[Headers, list[str]] | None, list[str]]:
+def _split_by_cache(headers: Headers, names: list[str]) -> tuple[tuple[Headers, list[str]] | None, list[str]]:
     """Separate the tensors whose files are in the cache, as headers of local files, from those to fetch."""
+    wanted = parse_hub(headers.source)
     paths = {file: cached_file(wanted.repository, headers.revision, file) for file in headers.files}
     local = {
         file: replace(headers.files[file], location=str(path), form="safetensors")
@@ -288,8 +308,6 @@ def _split_by_cache(
         if path is not None
     }
     here = [name for name in names if headers.tensors[name].file in local]
-    if here:
-        logger.info("%s: %d tensors from the cache", headers.source, len(here))
     cached = (replace(headers, files={**headers.files, **local}), here) if here else None
     return cached, [name for name in names if headers.tensors[name].file not in local]
 

