@@ -118,10 +118,10 @@ def random_model(
             f"{kind}/linear": rho * rng.lognormal(0, 1, shape),
         }
         for model in ("rotation", "reassignment"):
-            for name, low, high in (("spread", 0.02, 0.14), ("mean", 0.2, 0.3)):
+            for statistic, low, high in (("spread", 0.02, 0.14), ("mean", 0.2, 0.3)):
                 samples = np.full((6, n_layers, n_layers), np.nan)
                 samples[:, writer, reader] = rng.uniform(low, high, (6, len(writer)))
-                null[f"cross/O{kind}/{model}/{name}"] = samples
+                null[f"cross/O{kind}/{model}/{statistic}"] = samples
     shape = {"d_model": 16, "d_head": 4, "n_layers": n_layers, "n_query_heads": n_query_heads, "n_kv_heads": n_kv_heads}
     given = {"nulls": null, "activations": active or None}
     return ModelResults(name, shape, observed, **{stage: given[stage] for stage in stages})

@@ -54,8 +54,10 @@ def figure2(data: pd.DataFrame, axes: Axes) -> None:
 def figure3(data: pd.DataFrame, axes: Axes) -> None:
     """Ratio r of every condition by comparison, on a log scale, with medians and counts above 1."""
     groups = list(data.groupby("spaces", sort=False))
+    low, high = min(data["r"][data["r"] > 0].min(), 1) / 1.3, max(data["r"].max(), 1) * 1.3
     for place, (spaces, rows) in enumerate(groups):
-        r = rows["r"].to_numpy()
+        # Constant overlaps (r = 0) stand at the lower end, where the log scale has its last place for them.
+        r = np.maximum(rows["r"].to_numpy(), low)
         tint, x, above = colour(str(spaces)[-1]), place + _jitter(r), r > 1
         axes.scatter(x[above], r[above], s=5, color=tint, alpha=0.5, lw=0)
         axes.scatter(x[~above], r[~above], s=12, color=tint, marker="^", lw=0)
@@ -71,8 +73,7 @@ def figure3(data: pd.DataFrame, axes: Axes) -> None:
     axes.axhline(1, color=colour("observed"), lw=0.7, ls="--")
     _log(axes, "y")
     # The counts stand above all points.
-    low, high = min(data["r"].min(), 1), max(data["r"].max(), 1)
-    axes.set_ylim(low / 1.3, high * 1.3 * (high / low) ** 0.14)
+    axes.set_ylim(low / 1.05, high * (high / low) ** 0.14)
     axes.set_xticks(range(len(groups)), [arrow(str(spaces)) for spaces, _ in groups])
     axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.set_ylabel("r: spread / largest null spread")
