@@ -28,7 +28,7 @@ STRONGEST = 500
 """Pairs of a comparison whose principal angles the page holds."""
 ALL_UP_TO = 2000
 """A comparison with no more pairs has the principal angles of all of them."""
-PAIR_BUDGET = 500_000
+PAIR_BUDGET = 450_000
 """Pairs of all comparisons together whose values the page holds: about 7 MB."""
 QUANTILES = 1001
 """Quantiles that stand for the null samples' pairs."""
