@@ -120,7 +120,7 @@ class Headers:
     def layer_names(self, layers: Iterable[int]) -> list[str]:
         """Names of the tensors that the given layers need."""
         names = [name for layer in layers for name in layer_tensors(self.row, self.prefix, layer, self.kinds)]
-        return [part for name in names for part in (name, name + SCALE) if part in self.tensors]
+        return [part for name in names for part in (name, name + SCALE) if part == name or part in self.tensors]
 
     def n_bytes(self, layers: Iterable[int] | None = None) -> int:
         """Bytes of the tensors that the given layers, or all, need."""

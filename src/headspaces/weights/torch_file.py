@@ -114,10 +114,14 @@ def _load_content(path: Path) -> Any:
             "['model'], NEW_FILE)"
         ) from error
     except (RuntimeError, EOFError, ValueError, OSError) as error:
-        raise InputError(f"{path}: cannot be read as a PyTorch file ({str(error).splitlines()[0]})") from error
+        raise InputError(f"{path}: cannot be read as a PyTorch file ({_first_line(error)})") from error
 
 
 def _is_tensor(value: Any) -> bool:
     import torch
 
     return isinstance(value, torch.Tensor)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
