@@ -143,6 +143,13 @@ def test_right_tail_of_a_condition(model):
     assert pd.isna(values["later_layer"])
 
 
+def test_shares_of_the_tail_count_pairs_beyond_the_limits(model):
+    values = row(TABLES["right_tail"]([model]), spaces="OQ")
+    # Of nine, 0.3 is above 0.2 and 0.02 below 0.05; 0.2 and 0.05 are on the limits.
+    assert values["share_above_twice_isotropic"] == pytest.approx(1 / 9)
+    assert values["share_below_half_isotropic"] == pytest.approx(1 / 9)
+
+
 def test_right_tail_of_constant_rho_has_no_skewness(model):
     values = row(TABLES["right_tail"]([model]), spaces="O", layer=1)
     assert (values["spread_rho"], values["spread_random_sd_ratio"]) == (0, 0)
@@ -192,6 +199,13 @@ def test_table4_compares_with_the_largest_sample_of_both_nulls(model):
     assert set(table.frame["spaces"]) == {"O", "OQ", "OK", "OV"}
 
 
+def test_table4_counts_conditions_that_both_nulls_have(model):
+    arrays = nulls()
+    arrays["within/O/rotation/spread"][:, 0] = np.nan
+    values = row(TABLES["table4"]([dataclasses.replace(model, nulls=arrays)]), spaces="O")
+    assert values["n_conditions"] == 1
+
+
 def test_table6_lists_layers_not_below_all_reassignment_samples(model):
     frame = TABLES["table6"]([model]).frame
     # Layer 0: 5 is above the sample 4.5; layer 1: 10 is below 11 and 12.
@@ -213,11 +227,11 @@ def test_table7_counts_layers_outside_all_samples(model):
     # Queries: means 0.2, 0.6; spreads 0.0816, 0.1414.
     samples = {
         "rotation/mean": [[0.25, 0.3], [0.21, 0.3]], "reassignment/mean": [[0.3, 0.5], [0.4, 0.55]],
-        "rotation/spread": [[0.01, 0.1], [0.02, 0.1]], "reassignment/spread": [[0.05, 0.2], [0.08, 0.1]],
+        "rotation/spread": [[0.01, 0.1], [0.02, 0.1]], "reassignment/spread": [[0.05, 0.1], [0.08, 0.1]],
     }  # fmt: skip
     arrays = {f"within/Q/{name}": np.array(values) for name, values in samples.items()}
     values = row(TABLES["table7"]([dataclasses.replace(model, nulls=arrays)]), spaces="Q")
-    assert (values["n_mean_below_all"], values["n_mean_above_all"], values["n_spread_above_all"]) == (1, 1, 1)
+    assert (values["n_mean_below_all"], values["n_mean_above_all"], values["n_spread_above_all"]) == (1, 1, 2)
 
 
 def test_table8_counts_layer_pairs_and_takes_the_ratio_to_rotation(model):
@@ -352,21 +366,21 @@ def written(table, tmp_path, name="table5"):
 
 def test_the_three_files_hold_the_same_numbers(tmp_path):
     frame = tidy(
-        "model spaces n_pairs min_angle_deg mean_rho p lambda_min_low",
+        "model spaces n_pairs min_angle_deg some_rho p lambda_min_low",
         [
-            {"model": "a_b&c", "spaces": "O", "n_pairs": 3, "min_angle_deg": 0.1 + 0.2, "mean_rho": 1 / 3, "p": 1e-4},
-            {"model": "x|y*z", "mean_rho": 1e-5, "p": 1 / 31, "lambda_min_low": 1.84e-11},
+            {"model": "a_b&c", "spaces": "O", "n_pairs": 3, "min_angle_deg": 0.1 + 0.2, "some_rho": 1 / 3, "p": 1e-4},
+            {"model": "x|y*z", "some_rho": 1e-5, "p": 1 / 31, "lambda_min_low": 1.84e-11},
         ],
     )
     text, markdown, latex = written(Table(frame, ("a note: 5 % of x_y",)), tmp_path)
     assert text.splitlines() == [
-        "model,spaces,n_pairs,min_angle_deg,mean_rho,p,lambda_min_low",
+        "model,spaces,n_pairs,min_angle_deg,some_rho,p,lambda_min_low",
         "a_b&c,O,3,0.3,0.333333333333,0.0001,",
         "x|y*z,,,,1e-05,0.0322580645161,1.84e-11",
     ]
     assert "| a\\_b&c | O | 3 | 0.30 | 0.333 | 1.0e-04 | – |" in markdown
     assert "| x\\|y\\*z | – | – | – | 1.0e-05 | 0.032 | 1.8e-11 |" in markdown
-    assert "| model | spaces | number of pairs | smallest angle (°) | mean ρ | p | λ min, low |" in markdown
+    assert "| model | spaces | number of pairs | smallest angle (°) | some ρ | p | λ min, low |" in markdown
     assert "a\\_b\\&c & O & 3 & 0.30 & 0.333 & $1.0 \\times 10^{-4}$ & -- \\\\" in latex
     assert "x\\textbar{}y*z & -- & -- & -- & $1.0 \\times 10^{-5}$ & 0.032 & $1.8 \\times 10^{-11}$ \\\\" in latex
     assert "\\begin{tabular}{llrrrrr}" in latex
