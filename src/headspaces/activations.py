@@ -1,7 +1,7 @@
 """What real activations do on the direct path from a head's write to a later head's read (RW sections 4.2 and 5.4).
 
-A writer head with output ``z`` writes ``u = W_O z``. A later reader with the folded map ``A = W_X diag(gain) P_c`` sees,
-to first order in ``u``,
+A writer head with output ``z`` writes ``u = W_O z``. A later reader with the folded map ``A = W_X diag(gain) P_c``
+sees, to first order in ``u``,
 
     A J(x) u  =  A u / sigma(x)  -  (xhat^T u) / (D sigma(x)) A xhat,        xhat = P_c x / sigma(x),
 
@@ -11,22 +11,25 @@ norm's epsilon. Both are averaged over tokens as squared norms, without ever for
     M = E[z z^T / sigma^2],      s = xhat^T u / (D sigma),      N = E[(s / sigma) z xhat^T],
 
 the linear term is ``tr(A W_O M (A W_O)^T)``, the cross term ``-<A W_O, A N^T>`` and the normalisation term
-``E[s^2 ||A xhat||^2]``; the full response is their sum with the cross term twice. M and N are formed once per writer head
-and reader layer, so the cost hardly depends on the number of readers.
+``E[s^2 ||A xhat||^2]``; the full response is their sum with the cross term twice. M and N are formed once per writer
+head and reader layer, so the cost hardly depends on the number of readers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
 from headspaces.heads import LayerHeads, Norm, fold
-from headspaces.overlaps import gram_matrices, layer_overlaps, map_in_order
+from headspaces.jobs import map_in_order
+from headspaces.overlaps import gram_matrices, layer_overlaps
 
 READERS = "QKV"
+READ_BASES = tuple(f"{kind}/basis" for kind in READERS)
+"""Arrays of the bases file that the measurement needs."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +177,8 @@ def energy_fractions(
     Returns
     -------
     dict
-        ``{X}/energy_fraction`` like the terms of :func:`responses`, NaN also where a head writes nothing; and ``O/energy``
-        [layer, head], ``tr C``: the mean squared norm of what a head writes.
+        ``{X}/energy_fraction`` like the terms of :func:`responses`, NaN also where a head writes nothing; and
+        ``O/energy`` [layer, head], ``tr C``: the mean squared norm of what a head writes.
     """
     factors = writes @ _roots(moments)
     energy = np.sum(factors * factors, axis=(2, 3))
@@ -195,9 +198,9 @@ def _roots(moments: Float[np.ndarray, "*head d d"]) -> Float[np.ndarray, "*head 
 def measure(
     layers: Sequence[LayerHeads],
     activations: Sequence[LayerActivations],
-    bases: Mapping[str, Float[np.ndarray, "layer _ d_model d_head"]],
+    blocks: Iterable[Mapping[str, np.ndarray]],
 ) -> dict[str, np.ndarray]:
-    """All arrays of the activations file.
+    """All arrays of the activations file, but those of :func:`headspaces.forward.run_numbers`.
 
     Parameters
     ----------
@@ -205,8 +208,8 @@ def measure(
         The heads of all layers, in order, with all four kinds.
     activations
         The same layers' activations.
-    bases
-        By kind Q, K, V, orthonormal bases of the read spaces.
+    blocks
+        Blocks of layers with the arrays :data:`READ_BASES` of the bases file, in order.
 
     Returns
     -------
@@ -224,8 +227,10 @@ def measure(
 
         X is Q, K or V. NaN unless the reader is later; the energy fraction also where a head writes nothing.
     """
+    parts = list(blocks)
+    bases = {kind: np.concatenate([part[f"{kind}/basis"] for part in parts]) for kind in READERS}
     moments = second_moments(activations)
     writes = np.stack([fold(layer, "O") for layer in layers])
     arrays = responses(layers, activations)
-    arrays |= energy_fractions(writes, moments, {kind: bases[kind] for kind in READERS})
+    arrays |= energy_fractions(writes, moments, bases)
     return arrays | {"O/second_moment": moments}

@@ -71,7 +71,7 @@ class Windows:
     bos: int | None
 
 
-def load_model(place: str, where: str) -> tuple[torch.nn.Module, Any]:
+def load_model(place: str, where: str) -> tuple[Any, Any]:
     """Load a model in float32 and its tokenizer; no code of the checkpoint's own is ever run.
 
     Parameters
@@ -87,19 +87,22 @@ def load_model(place: str, where: str) -> tuple[torch.nn.Module, Any]:
         If transformers cannot load it, it needs its own code, weights are missing, or there is no tokenizer.
     """
     name, options = _pretrained(place)
-    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        model, found = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             name, dtype=torch.float32, trust_remote_code=False, output_loading_info=True, **options
         )
+        model, found = loaded
     except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
         raise InputError(f"{where}: {_why(error, 'the model')}") from error
-    if missing := sorted(found["missing_keys"]) + sorted(str(key) for key in found["mismatched_keys"]):
+    if missing := sorted(map(str, [*found["missing_keys"], *found["mismatched_keys"]])):
         raise InputError(
-            f"{where}: the checkpoint lacks {len(missing)} tensors that the forward pass needs, the first is {missing[0]!r}"
+            f"{where}: the checkpoint lacks {len(missing)} tensors that the model needs, the first is {missing[0]!r}"
         )
     if other := {str(parameter.dtype) for parameter in model.parameters()} - {"torch.float32"}:
-        raise InputError(f"{where}: parameters of type {other.pop()}, expected float32; use a checkpoint that is not packed")
+        raise InputError(
+            f"{where}: parameters of type {other.pop()}, expected float32; the checkpoint must not be packed"
+        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
     except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
@@ -120,7 +123,7 @@ def _pretrained(place: str) -> tuple[str, dict[str, Any]]:
 def _why(error: Exception, what: str) -> str:
     said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     if "trust_remote_code" in str(error):
-        return f"{what} needs code of the checkpoint's own (trust_remote_code), which is never run; use a model that transformers knows"
+        return f"{what} needs code of the checkpoint's own (trust_remote_code), which is never run"
     return f"transformers cannot load {what}: {said}"
 
 
@@ -135,8 +138,8 @@ def cut_windows(tokenizer: Any, text: Text, n_windows: int, n_tokens: int) -> Wi
     tokens = tokenizer(text.text, add_special_tokens=False, verbose=False)["input_ids"]
     if len(tokens) < n_windows * n_tokens:
         raise InputError(
-            f"text {text.source!r}: {len(tokens)} tokens, but {n_windows} windows of {n_tokens} need {n_windows * n_tokens}; "
-            "take a longer text or fewer windows"
+            f"text {text.source!r}: {len(tokens)} tokens, but {n_windows} windows of {n_tokens} need "
+            f"{n_windows * n_tokens}; take a longer text or fewer windows"
         )
     array = np.asarray(tokens[: n_windows * n_tokens], dtype=np.int64).reshape(n_windows, n_tokens)
     # What the tokenizer puts before a text is told by comparison: its settings have many names.
@@ -146,7 +149,7 @@ def cut_windows(tokenizer: Any, text: Text, n_windows: int, n_tokens: int) -> Wi
     return Windows(array, bos if added else None)
 
 
-def run_model(model: torch.nn.Module, windows: Windows, heads: Sequence[LayerHeads], where: str) -> Run:
+def run_model(model: Any, windows: Windows, heads: Sequence[LayerHeads], where: str) -> Run:
     """Run a model on the windows, one by one, and keep what its heads put out and what its norms read.
 
     Parameters
@@ -172,14 +175,13 @@ def run_model(model: torch.nn.Module, windows: Windows, heads: Sequence[LayerHea
         raise InputError(f"{where}: {NORMALISED_STREAM[layout.name]}")
     before = [] if windows.bos is None else [windows.bos]
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if longest and len(before) + windows.tokens.shape[1] > longest:
+    length = len(before) + windows.tokens.shape[1]
+    if longest and length > longest:
         raise InputError(
-            f"{where}: windows of {len(before) + windows.tokens.shape[1]} tokens, but the model's context has {longest}; "
-            "take shorter ones"
+            f"{where}: windows of {length} tokens, but the model's context has {longest}; take shorter ones"
         )
     prefix = find_prefix(layout, model.state_dict(), where)
-    scale = float(config.get("residual_multiplier") or 1.0)
-    watched = [_WatchedLayer(model, layout, prefix, own, len(before), scale, where) for own in heads]
+    watched = [_WatchedLayer(model, layout, prefix, own, len(before), where) for own in heads]
     torch.set_num_threads(worker_count())
     losses = []
     with ExitStack() as hooks, torch.inference_mode():
@@ -193,10 +195,11 @@ def run_model(model: torch.nn.Module, windows: Windows, heads: Sequence[LayerHea
     loss = float(np.mean(losses))
     if not math.isfinite(loss):
         raise InputError(f"{where}: the next-token loss is not finite; the checkpoint is broken, fetch another")
-    return Run([layer.result() for layer in watched], loss, max(layer.deviation for layer in watched))
+    scale = float(config.get("residual_multiplier") or 1.0)
+    return Run([layer.result(scale) for layer in watched], loss, max(layer.deviation for layer in watched))
 
 
-def run_facts(model: torch.nn.Module, text: Text, windows: Windows, run: Run) -> dict[str, str | int | float]:
+def run_facts(model: Any, text: Text, windows: Windows, run: Run) -> dict[str, str | int | float]:
     """Root attributes of the activations file that say what was run on what."""
     return {
         "loss_nats_per_token": run.loss,
@@ -217,18 +220,31 @@ def run_facts(model: torch.nn.Module, text: Text, windows: Windows, run: Run) ->
     }
 
 
+def run_numbers(windows: Windows, run: Run) -> dict[str, np.ndarray]:
+    """Numbers of the run for the report, as scalar arrays of the activations file under ``run/``."""
+    n_windows, window_tokens = windows.tokens.shape
+    numbers = {
+        "loss_nats_per_token": run.loss,
+        "n_tokens": n_windows * window_tokens,
+        "n_windows": n_windows,
+        "window_tokens": window_tokens,
+    }
+    return {f"run/{name}": np.array(value) for name, value in numbers.items()}
+
+
 class _WatchedLayer:
     """Hooks on one layer, and what they have seen."""
 
     def __init__(
-        self, model: torch.nn.Module, layout: Layout, prefix: str, heads: LayerHeads, skipped: int, scale: float, where: str
+        self, model: torch.nn.Module, layout: Layout, prefix: str, heads: LayerHeads, skipped: int, where: str
     ) -> None:
         start = prefix + layout.layer.format(layer=heads.layer)
         self.where = f"{where}: layer {heads.layer}"
-        self.heads, self.skipped, self.scale = heads, skipped, scale
+        self.heads, self.skipped = heads, skipped
         self.d_model = heads.factors["O"].shape[1]
         self.projection = model.get_submodule(start + layout.o.removesuffix(".weight"))
-        self.read_norm = self.write_norm = None
+        self.read_norm: _WatchedNorm | None = None
+        self.write_norm: _WatchedNorm | None = None
         if heads.read_norm.kind != "none":
             # A norm without parameters has no tensor that names it; it stands where the others of its family do.
             name = layout.read_norm.removesuffix(".weight") or "input_layernorm"
@@ -262,15 +278,15 @@ class _WatchedLayer:
         deviation = _relative((flat @ self.writes).numpy(), written.numpy())
         if not deviation < TOLERANCE:
             raise InputError(
-                f"{self.where}: the heads' writes differ from the model's by {deviation:.2g} (relative); the weights were "
-                "fetched from another checkpoint than the one that runs"
+                f"{self.where}: the heads' writes differ from the model's by {deviation:.2g} (relative); the weights "
+                "were fetched from another checkpoint than the one that runs"
             )
         self.deviation = max(self.deviation, deviation)
         self.outputs.append(z[self.skipped :].copy())
 
-    def result(self) -> LayerActivations:
-        """Put all windows together."""
-        z = np.concatenate(self.outputs) * self.scale
+    def result(self, scale: float) -> LayerActivations:
+        """Put all windows together; the model multiplies what its attention writes by ``scale``."""
+        z = np.concatenate(self.outputs) * self.outputs[0].dtype.type(scale)
         n_tokens = len(z)
         if self.write_norm is not None:
             # The norm divides the sum of all heads by one sigma, so each head's share is divided by it too.
@@ -282,7 +298,7 @@ class _WatchedLayer:
     def _counted(self, seen: list[np.ndarray], n_tokens: int) -> np.ndarray:
         kept = np.concatenate([window[self.skipped :] for window in seen] or [np.empty(0)])
         if len(kept) != n_tokens:
-            raise InputError(f"{self.where}: its norm saw {len(kept)} tokens, its heads {n_tokens}; the model is not run as its layout says")
+            raise InputError(f"{self.where}: its norm saw {len(kept)} tokens, its heads {n_tokens}; expected the same")
         return kept
 
 
@@ -308,14 +324,14 @@ class _WatchedNorm:
             seen = seen - bias.numpy()
         if not (deviation := _relative(expected, seen)) < TOLERANCE:
             raise InputError(
-                f"{self.where}: its norm differs from the folded one by {deviation:.2g} (relative); the weights were fetched "
-                "from another checkpoint, or this architecture's norm is not the one of its layout"
+                f"{self.where}: its norm differs from the folded one by {deviation:.2g} (relative); the weights were "
+                "fetched from another checkpoint, or this architecture's norm is not the one of its layout"
             )
         self.inputs.append(x.copy())
         self.sigmas.append(sigma)
 
 
-def _relative(expected: Float[np.ndarray, "..."], found: Float[np.ndarray, "..."]) -> float:
+def _relative(expected: Float[np.ndarray, "token d_model"], found: Float[np.ndarray, "token d_model"]) -> float:
     size = float(np.linalg.norm(found))
     difference = float(np.linalg.norm(expected - found))
     return difference / size if size else difference
@@ -326,6 +342,6 @@ def _check_finite(values: Float[np.ndarray, "token head _"], what: str) -> None:
         return
     token, head = (int(place[0]) for place in np.nonzero(~np.isfinite(values).all(axis=2)))
     raise InputError(
-        f"{what} are not finite (token {token} of its window, head {head}); the checkpoint is broken, or too large numbers "
-        "leave float32"
+        f"{what} are not finite (token {token} of its window, head {head}); the checkpoint is broken, or its numbers "
+        "are too large for float32"
     )

@@ -115,6 +115,39 @@ TABLES: Mapping[str, Item] = {
         uses=("nulls",),
         notes=(ISOTROPIC, "All samples: those of both null models, rotation and reassignment, together."),
     ),
+    "activations": Item(
+        "The direct path from writes to later reads on a text: terms of the response, and ρ against measured shares "
+        "(RW section 5.4)",
+        needs=("overlaps", "activations"),
+        uses=("affinity",),
+        notes=(
+            "Linear, normalisation, total: mean squared norms of the terms of A J(x) u (RW 4.2) and of their sum.",
+            "Relative rms: root of normalisation / total. Sums: over all pairs; medians and 5-95 %: over pairs.",
+            "Energy: tr(P_V C) / tr C with C = E[u u^T]. Composition: Elhage's score, by query head on both sides.",
+            "Layer pair: correlation of ρ and energy over the head pairs of one layer pair.",
+        ),
+    ),
+    "self_head": Item(
+        "Overlap of a head's own spaces against those of different heads, by layer (RW section 5.5, appendix H)",
+        needs=("overlaps", "self_heads"),
+        notes=(
+            "VO: value read and write; QK: query and key reads; QO: query read and write.",
+            "Labels: heads, or key-value groups.",
+            "p: one-sided, (k + 1) / (n + 1) for n random permutations of labels, k / n where n are all there are.",
+        ),
+    ),
+    "v_spaces": Item(
+        "Overlap between the value read spaces of a layer against two random subspaces (RW section 5.5)",
+        notes=(ISOTROPIC, "Random sds: (mean ρ - isotropic value) / standard deviation of ρ for two random subspaces."),
+    ),
+    "model_pairs": Item(
+        "Overlaps of two models of one shape, pair by pair (RW section 5.5)",
+        notes=(
+            "Relative difference: to the first model's ρ.",
+            "ρ does not change when both spaces are rotated together.",
+        ),
+    ),
+    "tuning": Item("Two models of one shape side by side, by layer (RW section 5.5, appendix E)", notes=(SPREAD,)),
 }
 
 FIGURES: Mapping[str, Item] = {

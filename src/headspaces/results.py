@@ -159,7 +159,7 @@ class ModelResults:
         The model's name.
     attributes
         Root attributes of the overlaps file: shape, source, what made it.
-    overlaps, nulls, activations
+    overlaps, nulls, activations, affinity, self_heads
         Arrays of the stages by their path in the file; ``None`` where the stage did not run.
     """
 
@@ -168,6 +168,8 @@ class ModelResults:
     overlaps: Arrays
     nulls: Arrays | None = None
     activations: Arrays | None = None
+    affinity: Arrays | None = None
+    self_heads: Arrays | None = None
 
     @property
     def kinds(self) -> str:
@@ -233,7 +235,7 @@ def read_results(name: str, files: Mapping[str, str | Path]) -> ModelResults:
     name
         The model.
     files
-        Path of the file of each stage: ``overlaps``, and where there are any, ``nulls`` and ``activations``.
+        Path of the file of each stage: ``overlaps``, and where there are any, the others of :class:`ModelResults`.
 
     Raises
     ------

@@ -5,9 +5,8 @@ Only light imports: the Snakefile asks at every start, to leave the activations 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container
 from pathlib import Path
-from typing import Any
 
 from headspaces.errors import InputError
 from headspaces.layouts import find_layout, find_prefix
@@ -15,7 +14,7 @@ from headspaces.weights.folder import read_folder
 from headspaces.weights.gguf_file import read_gguf
 
 NORMALISED_STREAM = {
-    "opt-post-norm": "the residual stream itself is normalised after every sublayer: no write reaches a later head directly",
+    "opt-post-norm": "the residual stream is normalised after every sublayer: no write reaches a later head directly",
 }
 """Layouts without the direct path that the activations measure."""
 
@@ -28,7 +27,7 @@ def reason_not_to_run(source: str, kinds: str) -> str | None:
     Parameters
     ----------
     source
-        Where the model is: a folder, a ``.gguf`` file, or another source, of which nothing is known before it is fetched.
+        Where the model is: a folder or a ``.gguf`` file. Of other sources nothing is known before they are fetched.
     kinds
         The kinds of heads that are analysed.
 
@@ -47,8 +46,7 @@ def reason_not_to_run(source: str, kinds: str) -> str | None:
         if path.is_dir():
             return _folder(path)
         if path.suffix == ".gguf" and path.is_file():
-            _, _, tensors, _ = read_gguf(path)
-            return _gguf(tensors)
+            return _gguf(read_gguf(path)[2])
     except InputError as error:
         return str(error)
     return f"{source} is neither a folder nor a .gguf file"
@@ -73,9 +71,9 @@ def _folder(path: Path) -> str | None:
     return None
 
 
-def _gguf(tensors: Mapping[str, Any]) -> str | None:
+def _gguf(tensors: Container[str]) -> str | None:
     if "token_embd.weight" not in tensors:
         return "the file holds no embedding tensors (token_embd.weight)"
-    if not any(name.startswith("blk.0.ffn_") for name in tensors):
+    if not any(f"blk.0.ffn_{part}.weight" in tensors for part in ("up", "up_exps")):
         return "the file holds no MLP tensors (blk.0.ffn_…)"
     return None

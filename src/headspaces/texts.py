@@ -114,7 +114,7 @@ def load_text(path: str | Path) -> Text:
         found = content.pop("format"), content.pop("format_version")
         text = Text(**content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: not a readable text file of the workflow ({error}); delete it and run again") from error
+        raise InputError(f"{path}: not a text file of the workflow ({error}); delete it and run again") from error
     if found != (FORMAT, FORMAT_VERSION) or _sha256(text.text) != text.sha256:
         raise InputError(f"{path}: of another version, or its text was changed; delete it and run again")
     return text
@@ -130,7 +130,7 @@ def _python_topics() -> Text:
 def _dataset(source: str, n_characters: int, server: str) -> Text:
     parts = source.split(":")[1:]
     if len(parts) not in (3, 4) or not all(parts) or parts[0].count("/") != 1:
-        raise InputError(f"text {source!r}: expected dataset:OWNER/NAME:CONFIG:SPLIT or dataset:OWNER/NAME:CONFIG:SPLIT:COLUMN")
+        raise InputError(f"text {source!r}: expected dataset:OWNER/NAME:CONFIG:SPLIT, or with :COLUMN at its end")
     name, config, split, column = [*parts, "text"][:4]
     documents: list[str] = []
     versions: set[str] = set()
@@ -142,7 +142,7 @@ def _dataset(source: str, n_characters: int, server: str) -> Text:
         if sum(map(len, documents)) >= n_characters:
             break
     if len(versions) > 1:
-        raise InputError(f"text {source!r}: the dataset changed while it was read ({', '.join(sorted(versions))}); run again")
+        raise InputError(f"text {source!r}: the dataset changed while it was read; run again")
     return _text("\n\n".join(documents), source, "".join(versions), len(documents))
 
 
@@ -154,10 +154,10 @@ def _rows(source: str, server: str, place: dict[str, str]) -> Iterator[tuple[dic
         page, version = _get_json(source, f"{server}/rows?{query}")
         rows = page.get("rows")
         if not isinstance(rows, list) or any(not isinstance(row.get("row"), dict) for row in rows):
-            raise InputError(f"text {source!r}: the server's answer holds no rows; try again later or name a file")
+            raise InputError(f"text {source!r}: the server's answer holds no rows; try later or name a file")
         for row in rows:
             if row.get("row_idx") != offset or row.get("truncated_cells"):
-                raise InputError(f"text {source!r}: the server cut or skipped row {offset}; try again later or name a file")
+                raise InputError(f"text {source!r}: the server cut or skipped row {offset}; try later or name a file")
             offset += 1
             yield row["row"], version
         if not rows:
@@ -181,7 +181,9 @@ def _get_json(source: str, url: str) -> tuple[dict[str, Any], str]:
             time.sleep(min(60.0, float(wait)) if wait.isdecimal() else 2.0**attempt)
         except (OSError, ValueError) as error:
             if attempt == _ATTEMPTS:
-                raise InputError(f"text {source!r}: the server cannot be reached ({error}); try later or name a file") from error
+                raise InputError(
+                    f"text {source!r}: the server cannot be reached ({error}); try later or name a file"
+                ) from error
             time.sleep(2.0**attempt)
     raise AssertionError
 

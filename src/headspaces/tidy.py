@@ -14,8 +14,11 @@ from jaxtyping import Float
 
 from headspaces.jobs import whole_file
 
-TEXT = frozenset({"model", "scope", "spaces", "null", "series", "quantity", "direction"})
-WHOLE = frozenset({"layer", "later_layer", "writer_layer", "reader_layer", "distance", "d_model", "d_head"})
+TEXT = frozenset({"model", "other", "scope", "spaces", "null", "series", "quantity", "direction"})
+WHOLE = frozenset({
+    "layer", "later_layer", "writer_layer", "reader_layer", "distance", "d_model", "d_head", "window_tokens",
+    "p_is_smallest",
+})  # fmt: skip
 
 
 def tidy(columns: str, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:

@@ -29,6 +29,8 @@ from headspaces.tables.observed import (
     table9,
     weighted_means,
 )
+from headspaces.tables.on_text import activations
+from headspaces.tables.own_spaces import model_pairs, self_head, tuning, v_spaces
 from headspaces.tables.writing import Table, write_table
 
 __all__ = ["TABLES", "Table", "write_table"]
@@ -50,4 +52,9 @@ TABLES: Mapping[str, Callable[[Sequence[ModelResults]], Table]] = {
     "null_counts": null_counts,
     "null_ranges": null_ranges,
     "mean_direction": mean_direction,
+    "activations": activations,
+    "self_head": self_head,
+    "v_spaces": v_spaces,
+    "model_pairs": model_pairs,
+    "tuning": tuning,
 }

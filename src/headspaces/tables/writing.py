@@ -78,6 +78,19 @@ _COLUMNS = {
     },
     "max_rho": _Column("largest ρ", 3),
     "max_weighted": _Column("largest weighted score", 1),
+    "own_mean": _Column("own spaces, mean ρ", 3),
+    "others_mean": _Column("different heads, mean ρ", 3),
+    "n_labels": _Column("labels"),
+    "n_permutations": _Column("permutations"),
+    "p_is_smallest": _Column("p is the smallest possible"),
+    "random_sds": _Column("random sds from isotropic", 1),
+    "isotropic_ratio": _Column("ratio to isotropic", 2),
+    "max_abs_difference": _Column("largest difference of ρ", 7),
+    "median_abs_difference": _Column("median difference of ρ", 7),
+    "max_relative_difference": _Column("largest relative difference", 5),
+    "mean_rho_other": _Column("mean ρ, other"),
+    "spread_other": _Column("spread, other"),
+    "min_angle_other_deg": _Column("smallest angle, other (°)", 2),
 }
 _ACRONYMS = {"rho": "ρ", "n": "number of", "sd": "sd", "p95": "95th percentile", "low": "(low)", "high": "(high)"}
 
@@ -195,13 +208,18 @@ def _latex_cell(cell: str) -> str:
 
 
 def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
-    frame = table.frame if table.printed is None else table.printed
+    frame = _frame(table)
     columns = [str(column) for column in frame.columns]
     return columns, [[shown(c, k) for c, k in zip(row, columns)] for row in frame.itertuples(index=False, name=None)]
 
 
 def _numeric(table: Table) -> list[bool]:
-    return [bool(pd.api.types.is_numeric_dtype(dtype)) for dtype in table.frame.dtypes]
+    return [bool(pd.api.types.is_numeric_dtype(dtype)) for dtype in _frame(table).dtypes]
+
+
+def _frame(table: Table) -> pd.DataFrame:
+    """Return the rows for the reader."""
+    return table.frame if table.printed is None else table.printed
 
 
 def _row(cells: list[str]) -> str:
