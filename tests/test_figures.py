@@ -25,6 +25,7 @@ from headspaces import report_items
 from headspaces.figure_numbers import NUMBERS, survival
 from headspaces.figures import NOTHING, draw_figure, make_figure, panels, schematic
 from headspaces.figures.layout import ARRANGEMENTS
+from headspaces.tables import TABLES
 from headspaces.tidy import tidy
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -150,6 +151,27 @@ def test_figure9_numbers_give_the_direction():
     assert numbers["direction"].to_dict() == {"OQ": "below", "OK": "below", "OV": "below"}
 
 
+def test_figures_and_tables_agree():
+    models = [random_model("a"), random_model("b", n_kv_heads=3, seed=4)]
+    table = {name: TABLES[name](models).frame for name in ("table4", "table8", "right_tail", "mean_direction")}
+    ratios = NUMBERS["figure3"](models).groupby(["model", "spaces"])
+    directions = NUMBERS["figure9"](models).groupby(["model", "spaces"])["direction"]
+    for _, row in table["table4"].iterrows():
+        # The single pair of two key-value heads has a spread of 0, which is below all samples here.
+        assert ratios["n_above_all"].sum()[row["model"], row["spaces"]] == row["n_above_all"]
+        assert ratios["r"].median()[row["model"], row["spaces"]] == pytest.approx(row["r_median"])
+        assert ratios["r"].count()[row["model"], row["spaces"]] == row["n_conditions"]
+    by_distance = table["mean_direction"].groupby(["model", "spaces"])[["n_mean_below_all", "n_mean_above_all"]].sum()
+    for _, row in table["table8"].iterrows():
+        found = directions.get_group((row["model"], row["spaces"])).value_counts()
+        for side in ("below", "above"):
+            assert found.get(side, 0) == row[f"n_mean_{side}_all"]
+            assert by_distance.loc[(row["model"], row["spaces"]), f"n_mean_{side}_all"] == row[f"n_mean_{side}_all"]
+    spreads = picked(NUMBERS["figure8"](models), series="observed").set_index(["model", "spaces", "layer"])["spread"]
+    for _, row in picked(table["right_tail"], scope="within").iterrows():
+        assert spreads[row["model"], row["spaces"], row["layer"]] == row["spread_rho"]
+
+
 def test_roles_keep_their_colours(axes):
     assert panels.colour("observed") == "000000" or to_rgb(panels.colour("observed")) == (0, 0, 0)
     colours = [to_rgb(panels.colour(role)) for role in panels.ROLES]
@@ -197,9 +219,12 @@ def test_figure2_draws_the_curves_of_the_numbers(axes):
 
 def test_figure3_counts_and_marks(axes):
     data = tidy(
-        "model scope spaces layer later_layer r",
-        [{"model": "m", "scope": "within", "spaces": "O", "layer": k, "r": r} for k, r in enumerate([0.5, 2.0, 4.0])]
-        + [{"model": "m", "scope": "across", "spaces": "OK", "layer": 0, "later_layer": 1, "r": 1.0}],
+        "model scope spaces layer later_layer r n_above_all",
+        [
+            {"model": "m", "scope": "within", "spaces": "O", "layer": k, "r": r, "n_above_all": r > 1}
+            for k, r in enumerate([0.5, 2.0, 4.0])
+        ]
+        + [{"model": "m", "scope": "across", "spaces": "OK", "layer": 0, "later_layer": 1, "r": 1.0, "n_above_all": 0}],
     )
     panels.figure3(data, axes)
     assert [text.get_text() for text in axes.texts] == ["2/3", "0/1"]

@@ -41,16 +41,20 @@ def figure2(models: Sequence[ModelResults]) -> pd.DataFrame:
 
 
 def figure3(models: Sequence[ModelResults]) -> pd.DataFrame:
-    """Ratio r of the spread, for every condition that has one."""
+    """Ratio r of the spread for every condition that has one; ``n_above_all`` is 1 above all samples, else 0."""
     rows = []
     for comparison in _compare_all(models):
         if comparison.has_nulls():
-            r = spread_ratio(comparison.spread, *comparison.samples("spread"))
-            places = zip(comparison.layers[np.isfinite(r)], r[np.isfinite(r)])
+            samples = comparison.samples("spread")
+            found = zip(
+                comparison.layers, spread_ratio(comparison.spread, *samples), above_all(comparison.spread, *samples)
+            )
             rows += [
-                {**comparison.names, "layer": one, "later_layer": other, "r": value} for (one, other), value in places
+                {**comparison.names, "layer": one, "later_layer": other, "r": r, "n_above_all": above}
+                for (one, other), r, above in found
+                if np.isfinite(r)
             ]
-    return tidy("model scope spaces layer later_layer r", rows)
+    return tidy("model scope spaces layer later_layer r n_above_all", rows)
 
 
 def figure4(models: Sequence[ModelResults]) -> pd.DataFrame:

@@ -52,13 +52,13 @@ def figure2(data: pd.DataFrame, axes: Axes) -> None:
 
 
 def figure3(data: pd.DataFrame, axes: Axes) -> None:
-    """Ratio r of every condition by comparison, on a log scale, with medians and counts above 1."""
+    """Ratio r of every condition by comparison, on a log scale, with medians and counts above all samples."""
     groups = list(data.groupby("spaces", sort=False))
     low, high = min(data["r"][data["r"] > 0].min(), 1) / 1.3, max(data["r"].max(), 1) * 1.3
     for place, (spaces, rows) in enumerate(groups):
         # Constant overlaps (r = 0) stand at the lower end, where the log scale has its last place for them.
         r = np.maximum(rows["r"].to_numpy(), low)
-        tint, x, above = colour(str(spaces)[-1]), place + _jitter(r), r > 1
+        tint, x, above = colour(str(spaces)[-1]), place + _jitter(r), rows["n_above_all"].to_numpy(dtype=bool)
         axes.scatter(x[above], r[above], s=5, color=tint, alpha=0.5, lw=0)
         axes.scatter(x[~above], r[~above], s=12, color=tint, marker="^", lw=0)
         _median_bar(axes, place, r)
