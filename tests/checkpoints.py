@@ -10,8 +10,8 @@ import numpy as np
 
 DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16"}
 LLAMA = {
-    "model_type": "llama", "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 8,
+    "model_type": "llama", "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 8,
 }  # fmt: skip
 
 
@@ -21,8 +21,8 @@ def llama_tensors(rng: np.random.Generator, dtype: str = "float32", prefix: str 
     for layer in range(LLAMA["num_hidden_layers"]):
         start = f"{prefix}layers.{layer}."
         shapes = {
-            "input_layernorm": (24,), "mlp.up_proj": (96, 24), "self_attn.k_proj": (16, 24), "self_attn.o_proj": (24, 32),
-            "self_attn.q_proj": (32, 24), "self_attn.v_proj": (16, 24),
+            "input_layernorm": (24,), "mlp.up_proj": (96, 24), "self_attn.k_proj": (16, 24),
+            "self_attn.o_proj": (24, 32), "self_attn.q_proj": (32, 24), "self_attn.v_proj": (16, 24),
         }  # fmt: skip
         tensors |= {f"{start}{name}.weight": rng.normal(size=shape) for name, shape in shapes.items()}
     return {name: array.astype(dtype) for name, array in tensors.items()}

@@ -1,4 +1,4 @@
-"""A double of the Hugging Face Hub: a real HTTP server on 127.0.0.1 with the Hub's endpoints, and its faults on request.
+"""A double of the Hugging Face Hub: a real HTTP server on 127.0.0.1 with the Hub's endpoints, and faults on request.
 
 Large files are behind a redirect to another host name, as on the Hub: the double answers there, too, without etags of
 its own and refusing the Hub's token.
@@ -140,7 +140,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         path = urllib.parse.unquote(self.path.partition("?")[0])
         with self.double.lock:
-            self.double.requests.append((self.command, path, {key.lower(): value for key, value in self.headers.items()}))
+            self.double.requests.append(
+                (self.command, path, {key.lower(): value for key, value in self.headers.items()})
+            )
             answer = next((given for fault in self.double.faults if (given := fault(self.command, path))), Answer())
         if answer.status:
             return self._text(answer.status, answer.text, answer.headers)
@@ -194,7 +196,9 @@ class _Handler(BaseHTTPRequestHandler):
         _, sha, owner, name, *file = parts
         if self.headers.get("Authorization"):
             return self._text(400, "Only one auth mechanism allowed", {})
-        return self._body(self.double.repositories[f"{owner}/{name}"].commits[sha]["/".join(file)], {"ETag": '"part-2"'}, answer)
+        return self._body(
+            self.double.repositories[f"{owner}/{name}"].commits[sha]["/".join(file)], {"ETag": '"part-2"'}, answer
+        )
 
     def _body(self, content: Content, headers: dict[str, str], answer: Answer) -> None:
         begin, end = self._range(content.size)

@@ -1,6 +1,6 @@
-"""Write the headers of the paper study's models, read from the Hub double: ``make_header_fixtures.py [FOLDER [MODEL …]]``.
+"""Write the headers of the paper study's models, read from the Hub double.
 
-The default folder is ``tests/fixtures/headers``, the default models are all.
+``make_header_fixtures.py [FOLDER [MODEL …]]``; without arguments all models, into ``fixtures/headers``.
 """
 
 import os
@@ -11,10 +11,10 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent / "src")]
 
-from hub_double import serving
-from paper_models import repository_files
-
 if __name__ == "__main__":
+    from hub_double import serving
+    from paper_models import repository_files
+
     with serving() as double:
         os.environ |= {"HF_ENDPOINT": double.url, "HF_HUB_OFFLINE": "0", "HF_HUB_CACHE": "/nonexistent"}
         from headspaces import weights

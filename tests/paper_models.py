@@ -1,4 +1,4 @@
-"""The checkpoints of the paper study as their headers describe them: every tensor's name, type and shape, and no numbers.
+"""The checkpoints of the paper study as their headers describe them: every tensor's name, type and shape, no numbers.
 
 Configurations, names, types and shapes are those of the published checkpoints; which tensor lies in which shard and at
 which byte is made up here (in order, shards of at most 4 GB), and so are the commits.
@@ -24,8 +24,9 @@ CONFIGS: dict[str, dict[str, object]] = {
     "Qwen/Qwen2.5-7B": _QWEN25,
     "Qwen/Qwen2.5-7B-Instruct": _QWEN25,
     "Qwen/Qwen3-235B-A22B": {
-        "model_type": "qwen3_moe", "hidden_size": 4096, "head_dim": 128, "num_hidden_layers": 94, "num_attention_heads": 64,
-        "num_key_value_heads": 4, "num_experts": 128, "moe_intermediate_size": 1536, "vocab_size": 151936,
+        "model_type": "qwen3_moe", "hidden_size": 4096, "head_dim": 128, "num_hidden_layers": 94,
+        "num_attention_heads": 64, "num_key_value_heads": 4, "num_experts": 128,
+        "moe_intermediate_size": 1536, "vocab_size": 151936,
     },
     "EleutherAI/pythia-70m": {
         "model_type": "gpt_neox", "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 6,
@@ -94,7 +95,9 @@ def _gpt2(config) -> Iterator[Tensor]:
         yield f"{start}attn.c_attn.weight", "F32", (d, 3 * d)
         yield f"{start}attn.c_proj.bias", "F32", (d,)
         yield f"{start}attn.c_proj.weight", "F32", (d, d)
-        yield from ((f"{start}{name}", "F32", (d,)) for name in ("ln_1.bias", "ln_1.weight", "ln_2.bias", "ln_2.weight"))
+        yield from (
+            (f"{start}{name}", "F32", (d,)) for name in ("ln_1.bias", "ln_1.weight", "ln_2.bias", "ln_2.weight")
+        )
         yield f"{start}mlp.c_fc.weight", "F32", (d, 4 * d)
         yield f"{start}mlp.c_proj.weight", "F32", (4 * d, d)
     yield "wte.weight", "F32", (config["vocab_size"], d)
@@ -141,7 +144,12 @@ def _qwen(config) -> Iterator[Tensor]:
         yield f"{start}input_layernorm.weight", "BF16", (d,)
         yield from _mlp(config, start)
         yield f"{start}post_attention_layernorm.weight", "BF16", (d,)
-        for name, shape in (("k_proj", (keys, d)), ("o_proj", (d, heads * width)), ("q_proj", (heads * width, d)), ("v_proj", (keys, d))):
+        for name, shape in (
+            ("k_proj", (keys, d)),
+            ("o_proj", (d, heads * width)),
+            ("q_proj", (heads * width, d)),
+            ("v_proj", (keys, d)),
+        ):
             if config["model_type"] == "qwen2" and name != "o_proj":
                 yield f"{start}self_attn.{name}.bias", "BF16", shape[:1]
             if config["model_type"] == "qwen3_moe" and name in ("k_proj", "q_proj"):

@@ -169,7 +169,12 @@ def test_grouped_queries_of_phi3_are_not_three_equal_parts():
 
 def test_grouped_queries_have_one_key_head_per_group():
     layout, shape = LAYOUTS["llama"], Shape(1, 16, 8, 2, 2)
-    arrays = {layout.o: np.zeros((16, 16)), layout.q: np.zeros((16, 16)), layout.k: np.zeros((4, 16)), layout.v: np.zeros((4, 16))}
+    arrays = {
+        layout.o: np.zeros((16, 16)),
+        layout.q: np.zeros((16, 16)),
+        layout.k: np.zeros((4, 16)),
+        layout.v: np.zeros((4, 16)),
+    }
     heads = cut(layout, shape, arrays)
     assert {kind: len(factors) for kind, factors in heads.factors.items()} == {"O": 8, "Q": 8, "K": 2, "V": 2}
 

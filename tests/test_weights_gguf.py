@@ -134,8 +134,8 @@ def test_quantised_types_are_dequantised(kind, tmp_path, rng):
     """Weights on the grid of the coarsest type are exact; others are as near as the type is fine."""
     quantise = getattr(gguf.GGMLQuantizationType, kind)
     config = type("Config", (), {
-        "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 64,
-        "rms_norm_eps": 1e-5, "head_dim": 32, "vocab_size": 10,
+        "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "intermediate_size": 64, "rms_norm_eps": 1e-5, "head_dim": 32, "vocab_size": 10,
     })  # fmt: skip
     shapes = {"attn_q": (64, 64), "attn_k": (32, 64), "attn_v": (32, 64), "attn_output": (64, 64)}
     weights = {f"blk.0.{name}.weight": rng.normal(size=shape).astype("float32") for name, shape in shapes.items()}
@@ -177,8 +177,8 @@ def test_the_header_agrees_with_the_gguf_package(tmp_path):
 
 @pytest.mark.parametrize(("change", "message"), [
     (lambda data: b"GGML" + data[4:], "does not begin with GGUF"),
-    (lambda data: b"version https://git-lfs.github.com/spec/v1\n", "git-LFS pointer"),
-    (lambda data: b"", "cannot be read as a GGUF file"),
+    (lambda _: b"version https://git-lfs.github.com/spec/v1\n", "git-LFS pointer"),
+    (lambda _: b"", "cannot be read as a GGUF file"),
     (lambda data: data[:4] + (1).to_bytes(4, "little") + data[8:], "of GGUF version 1, expected 2 or 3"),
     (lambda data: data[:4] + data[7:3:-1] + data[8:], "GGUF version 50331648"),
     (lambda data: data[:60], "ends inside its header"),

@@ -31,6 +31,7 @@ from headspaces.weights.hub import merged_ranges, parse_hub
 
 REPOSITORY = "someone/tiny-llama"
 SOURCE = f"hub:{REPOSITORY}"
+SECRET = "hf_" + "x" * 20
 
 
 @pytest.fixture
@@ -113,7 +114,9 @@ def test_neighbouring_tensors_share_a_request(double, tensors, tmp_path):
     assert len(ranges) == len(merged_ranges(headers, headers.layer_names(range(3)))) == 4
     planned = merged_ranges(headers, headers.layer_names([1]))
     assert sorted(name for *_, inside in planned for name in inside) == sorted(headers.layer_names([1]))
-    assert bytes_to_fetch(headers) == sum(end - begin for _, begin, end, _ in merged_ranges(headers, headers.layer_names(range(3))))
+    assert bytes_to_fetch(headers) == sum(
+        end - begin for _, begin, end, _ in merged_ranges(headers, headers.layer_names(range(3)))
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -232,10 +235,10 @@ def test_what_the_hub_refuses_says_the_way_out(double, tensors, monkeypatch):
         read_headers("hub:no/such")
     publish(double, {"model.safetensors": safetensors(tensors)})
     repository = double.repository(REPOSITORY)
-    repository.gated, repository.token = True, "hf_secret"
+    repository.gated, repository.token = True, SECRET
     with pytest.raises(InputError, match="gated; accept its licence at .*/someone/tiny-llama and set HF_TOKEN"):
         read_headers(SOURCE)
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("HF_TOKEN", SECRET)
     assert read_headers(SOURCE).shape.n_layers == 3
     del repository.commits[repository.revisions["main"]]["model.safetensors"]
     with pytest.raises(InputError, match="no model.safetensors and no model.safetensors.index.json"):
@@ -244,18 +247,18 @@ def test_what_the_hub_refuses_says_the_way_out(double, tensors, monkeypatch):
 
 def test_the_token_goes_to_the_hub_and_nowhere_else(double, tensors, tmp_path, monkeypatch, caplog):
     publish(double, {"model.safetensors": safetensors(tensors)})
-    double.repository(REPOSITORY).token = "hf_secret"
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    double.repository(REPOSITORY).token = SECRET
+    monkeypatch.setenv("HF_TOKEN", SECRET)
     with caplog.at_level(logging.DEBUG):
         headers = read_headers(SOURCE)
         double.fail(Answer(status=503), 2, "/storage/")
         fetched(headers, tmp_path)
         write_headers(headers, tmp_path / "headers.json")
     sent = [(path, given.get("authorization")) for _, path, given in double.requests]
-    assert {token for path, token in sent if "/storage/" not in path} == {"Bearer hf_secret"}
+    assert {token for path, token in sent if "/storage/" not in path} == {f"Bearer {SECRET}"}
     assert {token for path, token in sent if "/storage/" in path} == {None}
     kept = (tmp_path / "headers.json").read_text() + str(read_metadata(tmp_path / "block.safetensors"))
-    assert "hf_secret" not in caplog.text + kept
+    assert SECRET not in caplog.text + kept
 
 
 def test_no_network_is_said_in_one_line(double, monkeypatch):
@@ -279,7 +282,9 @@ def fill_cache(folder: Path, files: dict[str, bytes], commit: str) -> None:
 
 def test_offline_mode_reads_the_cache_and_nothing_else(double, tensors, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match=r"offline mode is on and config.json is not in the cache .*cache; unset HF_HUB_OFF"):
+    with pytest.raises(
+        InputError, match=r"offline mode is on and config.json is not in the cache .*cache; unset HF_HUB_OFF"
+    ):
         read_headers(SOURCE)
     commit = "a" * 40
     files = shards(tensors, 2) | {"config.json": json.dumps(LLAMA).encode()}
@@ -288,7 +293,9 @@ def test_offline_mode_reads_the_cache_and_nothing_else(double, tensors, tmp_path
     assert headers.revision == commit
     assert_values(fetched(headers, tmp_path), tensors)
     assert not double.requests
-    (tmp_path / "cache" / "models--someone--tiny-llama" / "snapshots" / commit / "model-00001-of-00002.safetensors").unlink()
+    (
+        tmp_path / "cache" / "models--someone--tiny-llama" / "snapshots" / commit / "model-00001-of-00002.safetensors"
+    ).unlink()
     with pytest.raises(InputError, match="offline mode is on and model-00001-of-00002.safetensors is not in the cache"):
         fetch_block(headers, range(3), tmp_path / "other.safetensors")
 
@@ -320,7 +327,7 @@ def test_other_hub_sources_are_refused(source):
 
 @pytest.mark.parametrize(("damage", "message"), [
     ({"model.safetensors.index.json": b'{"weight_map": {"a": "../../secret"}}'}, "lies in '../../secret'"),
-    ({"model.safetensors.index.json": b'{"weight_map": {"a": "absent.safetensors"}}'}, "names the file absent.safetensors"),
+    ({"model.safetensors.index.json": b'{"weight_map": {"a": "absent.safetensors"}}'}, "names the file absent"),
     ({"model-00001-of-00002.safetensors": b"version https://git-lfs.github.com/spec/v1\n"}, "git-LFS pointer"),
     ({"model-00001-of-00002.safetensors": bytes(8)}, "empty header"),
 ])  # fmt: skip
@@ -341,15 +348,15 @@ def test_headers_keep_no_address_of_the_server(double, tensors, tmp_path):
 def test_the_unmodified_client_through_the_environment(double, tensors, tmp_path):
     """Another process that knows the double by HF_ENDPOINT alone."""
     publish(double, {"model.safetensors": safetensors(tensors)})
-    double.repository(REPOSITORY).token = "hf_secret"
+    double.repository(REPOSITORY).token = SECRET
     script = (
         "import sys; from headspaces import weights; headers = weights.read_headers(sys.argv[1]); "
         "weights.fetch_block(headers, range(3), sys.argv[2]); print(headers.revision)"
     )
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith(("HF_", "PYTHON"))},
-        "PYTHONPATH": str(Path(__file__).parents[1] / "src"), "HF_ENDPOINT": double.url, "HF_HOME": str(tmp_path / "home"),
-        "HF_TOKEN": "hf_secret",
+        "PYTHONPATH": str(Path(__file__).parents[1] / "src"), "HF_ENDPOINT": double.url,
+        "HF_HOME": str(tmp_path / "home"), "HF_TOKEN": SECRET,
     }  # fmt: skip
     run = subprocess.run(
         [sys.executable, "-c", script, SOURCE, str(tmp_path / "block.safetensors")],

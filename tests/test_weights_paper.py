@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hub_double import serving
-from paper_models import CONFIGS, repository_files
+from paper_models import repository_files
 
 from headspaces.models import read_models
 from headspaces.weights import bytes_to_fetch, load_headers
@@ -16,7 +16,9 @@ from headspaces.weights import bytes_to_fetch, load_headers
 ROOT = Path(__file__).parents[1]
 FIXTURES = Path(__file__).parent / "fixtures" / "headers"
 MODELS = {
-    name: model for name, model in read_models(ROOT / "config" / "models.tsv").items() if model.source.startswith("hub:")
+    name: model
+    for name, model in read_models(ROOT / "config" / "models.tsv").items()
+    if model.source.startswith("hub:")
 }
 RUN = """
 import json, resource, sys
@@ -34,13 +36,16 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
 def run_against(double, source, kinds, folder, layers):
-    """Read headers and fetch layers in a process of its own; return its peak memory and the bytes served after headers."""
+    """Read headers and fetch layers in another process; return its peak memory and the bytes served after headers."""
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
-        "PYTHONPATH": str(ROOT / "src"), "HF_ENDPOINT": double.url, "HF_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT / "src"), "HF_ENDPOINT": double.url, "HF_HOME": str(folder / "home"),
+        "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     command = [sys.executable, "-c", RUN, source, kinds, str(folder), json.dumps(layers)]
-    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout.readline() == "headers\n"
         before = double.bodies
         output, _ = process.communicate("go\n")

@@ -23,7 +23,9 @@ def state(rng):
 
 
 def block_of(source, folder):
-    fetch_block(read_headers(str(source)), range(read_headers(str(source)).shape.n_layers), folder / "block.safetensors")
+    fetch_block(
+        read_headers(str(source)), range(read_headers(str(source)).shape.n_layers), folder / "block.safetensors"
+    )
     return read_block(folder / "block.safetensors")
 
 
@@ -86,7 +88,13 @@ def nanogpt(prefix: str = "_orig_mod."):
 @pytest.mark.parametrize("prefix", ["", "_orig_mod.", "module.", "module._orig_mod."])
 def test_a_training_checkpoint_reads_as_the_model_computes(tmp_path, prefix):
     model, weights, arguments = nanogpt(prefix)
-    content = {"model": weights, "optimizer": {"state": {}}, "model_args": arguments, "iter_num": 5, "config": {"lr": 1e-3}}
+    content = {
+        "model": weights,
+        "optimizer": {"state": {}},
+        "model_args": arguments,
+        "iter_num": 5,
+        "config": {"lr": 1e-3},
+    }
     torch.save(content, tmp_path / "ckpt.pt")
     headers = read_headers(str(tmp_path / "ckpt.pt"))
     assert (headers.model_type, headers.prefix, headers.kinds) == ("nanogpt", f"{prefix}transformer.", KINDS)

@@ -48,10 +48,16 @@ TINY: dict[str, Tiny] = {
     ),
     "gptj": Tiny("GPTJConfig", {**_GPT, "rotary_dim": 4}, "attn", "transformer.h", "out_proj"),
     "gpt_neox": Tiny("GPTNeoXConfig", {}, "attention", "gpt_neox.layers", "dense"),
-    "gpt_bigcode-multiquery": Tiny("GPTBigCodeConfig", {**_GPT, "multi_query": True}, "attn", "transformer.h", "c_proj"),
-    "gpt_bigcode-heads": Tiny("GPTBigCodeConfig", {**_GPT, "multi_query": False}, "attn", "transformer.h", "c_proj"),
+    "gpt_bigcode-multiquery": Tiny(
+        "GPTBigCodeConfig", {**_GPT, "multi_query": True}, "attn", "transformer.h", "c_proj",
+    ),
+    "gpt_bigcode-heads": Tiny(
+        "GPTBigCodeConfig", {**_GPT, "multi_query": False}, "attn", "transformer.h", "c_proj",
+    ),
     "bloom": Tiny("BloomConfig", {"n_layer": N_LAYERS, "n_head": 4}, "self_attention", "transformer.h", "dense"),
-    "opt": Tiny("OPTConfig", {"ffn_dim": 32, "word_embed_proj_dim": 24}, layers="model.decoder.layers", output="out_proj"),
+    "opt": Tiny(
+        "OPTConfig", {"ffn_dim": 32, "word_embed_proj_dim": 24}, layers="model.decoder.layers", output="out_proj",
+    ),
     "opt-post-norm": Tiny(
         "OPTConfig", {"ffn_dim": 32, "do_layer_norm_before": False}, layers="model.decoder.layers", output="out_proj",
     ),
@@ -71,7 +77,9 @@ TINY: dict[str, Tiny] = {
         "FalconConfig", {"multi_query": False, "alibi": False, "parallel_attn": False},
         "self_attention", "transformer.h", "dense",
     ),
-    "mpt": Tiny("MptConfig", {"d_model": D_MODEL, "n_layers": N_LAYERS, "n_heads": 4}, "attn", "transformer.blocks", "out_proj"),
+    "mpt": Tiny(
+        "MptConfig", {"d_model": D_MODEL, "n_layers": N_LAYERS, "n_heads": 4}, "attn", "transformer.blocks", "out_proj",
+    ),
     "llama": Tiny("LlamaConfig", _GQA),
     "mistral": Tiny("MistralConfig", _WIDE),
     "mixtral": Tiny("MixtralConfig", {**_GQA, **_MOE}),
@@ -136,7 +144,7 @@ def build(name: str) -> torch.nn.Module:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What one layer computed: heads by kind, (head, d_head), from residuals x and -x; and the writes of given heads."""
+    """What one layer computed: reads by kind, (head, d_head), of a residual; and the write of given head outputs."""
 
     residual: np.ndarray
     reads: dict[str, np.ndarray]
@@ -167,7 +175,7 @@ def record(model: torch.nn.Module, tiny: Tiny, layer: int, seed: int = 0) -> Rec
 
 
 def _reads(model: torch.nn.Module, tiny: Tiny, block: torch.nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Queries, keys and values of one token with the residual x, each (head, d_head), as the model's own code cuts them."""
+    """Queries, keys and values of one token with the residual x, each (head, d_head), cut by the model's own code."""
     attention = block.get_submodule(tiny.attention)
     with _residual(block, x), torch.no_grad():
         token = torch.tensor([[1]])
@@ -200,7 +208,7 @@ def _projections(model, attention, token) -> list[torch.Tensor]:
     with ExitStack() as stack:
         for name in ("q_proj", "k_proj", "v_proj"):
             hook = attention.get_submodule(name).register_forward_hook(
-                lambda module, args, output, name=name: found.update({name: output.reshape(-1, d_head)})
+                lambda _module, _args, output, name=name: found.update({name: output.reshape(-1, d_head)})
             )
             stack.callback(hook.remove)
         model(token, use_cache=False)
@@ -218,7 +226,7 @@ def _returned(model, attention, method: str, token) -> tuple[torch.Tensor, ...]:
 
 
 class _Products(TorchFunctionMode):
-    """Collects the batched products of attention: queries with keys, weights with values; rotation at position 0 is none."""
+    """Collects attention's batched products: queries with keys, weights with values; position 0 is not rotated."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -125,8 +125,8 @@ def _check_size(layout: Layout, shape: Shape, kind: str, matrix: np.ndarray, nam
     found = matrix.shape[::-1] if kind == "O" else matrix.shape
     if found != expected:
         raise InputError(
-            f"tensor {name!r}: {heads} heads of width {shape.d_head} need {expected[0]} rows for {expected[1]} residual "
-            f"dimensions, it has {found}"
+            f"tensor {name!r}: {heads} heads of width {shape.d_head} need {expected[0]} rows for {expected[1]} "
+            f"residual dimensions, it has {found}"
         )
 
 

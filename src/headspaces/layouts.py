@@ -18,6 +18,7 @@ from typing import Any
 
 from headspaces.errors import InputError
 from headspaces.models import KINDS
+from headspaces.unsupported import REFUSED, check_quantisation
 
 
 @dataclass(frozen=True)
@@ -88,15 +89,16 @@ ROWS: tuple[Layout, ...] = (
     Layout(
         name="llama",
         model_types=(
-            "llama", "mistral", "mixtral", "ministral", "ministral3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3",
-            "gpt_oss", "granite", "granitemoe", "olmoe", "glm", "glm4_moe", "seed_oss", "arcee", "ernie4_5", "helium",
-            "llama4_text", "hunyuan_v1_dense", "minimax_m2",
+            "llama", "mistral", "mixtral", "ministral", "ministral3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
+            "smollm3", "gpt_oss", "granite", "granitemoe", "olmoe", "glm", "glm4_moe", "seed_oss", "arcee", "ernie4_5",
+            "helium", "llama4_text", "hunyuan_v1_dense", "minimax_m2",
         ),
     ),
     Layout(name="apertus", model_types=("apertus",), read_norm="attention_layernorm.weight"),
     Layout(name="gemma", model_types=("gemma",), gain_offset=1.0),
     Layout(
-        name="gemma2", model_types=("gemma2", "gemma3_text"), gain_offset=1.0, write_norm="post_attention_layernorm.weight",
+        name="gemma2", model_types=("gemma2", "gemma3_text"), gain_offset=1.0,
+        write_norm="post_attention_layernorm.weight",
     ),
     Layout(name="glm4", model_types=("glm4",), write_norm="post_self_attn_layernorm.weight"),
     Layout(name="olmo", model_types=("olmo",), norm="layernorm", read_norm=""),
@@ -152,8 +154,8 @@ ROWS: tuple[Layout, ...] = (
         split="heads", norm="layernorm",
     ),
     Layout(
-        name="persimmon", model_types=("persimmon",), o="self_attn.dense.weight", qkv="self_attn.query_key_value.weight",
-        split="heads", norm="layernorm",
+        name="persimmon", model_types=("persimmon",), o="self_attn.dense.weight",
+        qkv="self_attn.query_key_value.weight", split="heads", norm="layernorm",
     ),
     Layout(
         name="bloom", model_types=("bloom",), layer="h.{layer}.", o="self_attention.dense.weight",
@@ -201,55 +203,18 @@ ROWS: tuple[Layout, ...] = (
         write_norm="post_attention_norm.weight",
     ),
     Layout(
-        name="gguf-gpt2", model_types=("gguf:gpt2",), layer="blk.{layer}.", o="attn_output.weight", qkv="attn_qkv.weight",
-        split="flat", norm="layernorm", read_norm="attn_norm.weight",
+        name="gguf-gpt2", model_types=("gguf:gpt2",), layer="blk.{layer}.", o="attn_output.weight",
+        qkv="attn_qkv.weight", split="flat", norm="layernorm", read_norm="attn_norm.weight",
     ),
     Layout(
-        name="gguf-phi3", model_types=("gguf:phi3",), layer="blk.{layer}.", o="attn_output.weight", qkv="attn_qkv.weight",
-        split="flat", read_norm="attn_norm.weight",
+        name="gguf-phi3", model_types=("gguf:phi3",), layer="blk.{layer}.", o="attn_output.weight",
+        qkv="attn_qkv.weight", split="flat", read_norm="attn_norm.weight",
     ),
 )  # fmt: skip
 """The table."""
 
 LAYOUTS: dict[str, Layout] = {row.name: row for row in ROWS}
 """The rows by name."""
-
-_REFUSALS: dict[str, tuple[str, ...]] = {
-    "multi-head latent attention: keys and values share a compressed space, so a head has no read space of its own": (
-        "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_v4", "kimi_k2", "kimi_k25", "minicpm3", "glm4_moe_lite",
-        "glm_moe_dsa", "longcat_flash", "sarvam_mla", "youtu", "mistral4", "gguf:deepseek2", "gguf:minicpm3",
-    ),
-    "state-space, convolution or linear-attention layers in place of all or some attention layers": (
-        "mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm", "jamba", "bamba", "zamba", "zamba2", "falcon_h1", "nemotron_h",
-        "granitemoehybrid", "recurrent_gemma", "lfm2", "lfm2_moe", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe",
-        "qwen3_5_moe_text", "kimi_linear", "minimax", "olmo_hybrid", "bailing_hybrid", "gguf:mamba", "gguf:mamba2",
-        "gguf:jamba", "gguf:rwkv6", "gguf:rwkv7", "gguf:lfm2", "gguf:falcon-h1", "gguf:qwen3next",
-    ),
-    "cross-attention layers read another stream than the residual stream": ("mllama", "mllama_text_model", "blt"),
-    "an encoder and a decoder with cross-attention, not one decoder": (
-        "t5", "mt5", "umt5", "longt5", "switch_transformers", "t5gemma", "t5gemma2", "bart", "mbart", "pegasus", "marian",
-        "m2m_100", "blenderbot", "led", "prophetnet", "whisper", "encoder-decoder", "fsmt", "nllb-moe",
-    ),
-    "an encoder, not a decoder": (
-        "bert", "roberta", "xlm-roberta", "distilbert", "electra", "albert", "deberta", "deberta-v2", "modernbert", "mpnet",
-        "esm", "vit", "clip",
-    ),
-    "layers that share keys and values, and heads of more than one width": (
-        "gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gguf:gemma3n", "gguf:gemma4", "openelm",
-    ),
-    "its fused projection is interleaved across model-parallel partitions": ("codegen",),
-    "post-norm without a norm before the attention, and relative-position streams of its own": ("xlnet", "transfo-xl"),
-}  # fmt: skip
-REFUSED: dict[str, str] = {model_type: reason for reason, types in _REFUSALS.items() for model_type in types}
-"""Model types that are known and not served, with the reason."""
-
-_QUANTISED: dict[str, str] = {
-    "gptq": "GPTQ", "awq": "AWQ", "bitsandbytes": "bitsandbytes", "compressed-tensors": "compressed-tensors",
-    "fbgemm_fp8": "FBGEMM FP8", "hqq": "HQQ", "quanto": "Quanto", "aqlm": "AQLM", "eetq": "EETQ", "torchao": "torchao",
-    "bitnet": "BitNet", "vptq": "VPTQ", "higgs": "HIGGS", "spqr": "SpQR", "auto-round": "AutoRound", "quark": "Quark",
-}  # fmt: skip
-_KEPT_OR_SCALED = ("mxfp4", "fp8")
-"""Schemes that are served: MXFP4 (GPT-OSS) packs the experts and leaves the attention alone; FP8 has block scales."""
 
 _WRAPPERS = ("", "_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module.", "model.")
 _ROOTS = (
@@ -307,26 +272,6 @@ def find_layout(config: Mapping[str, Any], where: str) -> tuple[Layout, Mapping[
     )
 
 
-def check_quantisation(config: Mapping[str, Any], where: str) -> None:
-    """Refuse a configuration that says its weights are packed.
-
-    Raises
-    ------
-    InputError
-        Naming the scheme.
-    """
-    quantisation = config.get("quantization_config") or {}
-    method = str(quantisation.get("quant_method", "")).lower() if isinstance(quantisation, Mapping) else "unnamed"
-    if isinstance(quantisation, Mapping) and not method:
-        packed = [key for key in ("load_in_4bit", "load_in_8bit") if quantisation.get(key)]
-        method = "bitsandbytes" if packed else "unnamed" if quantisation else ""
-    if method and method not in _KEPT_OR_SCALED:
-        raise InputError(
-            f"{where}: the weights are quantised ({_QUANTISED.get(method, method)}): the file holds codes, not the weights; "
-            "use the original checkpoint or a GGUF file"
-        )
-
-
 def known_model_types() -> list[str]:
     """All model types that the table serves, sorted."""
     return sorted({model_type for row in ROWS for model_type in row.model_types})
@@ -348,7 +293,7 @@ def find_prefix(layout: Layout, names: Iterable[str], where: str) -> str:
         return fitting[0]
     if fitting:
         raise InputError(
-            f"{where}: layer 0 exists under the prefixes {', '.join(map(repr, fitting))}; expected one decoder in a file"
+            f"{where}: layer 0 exists under the prefixes {', '.join(map(repr, fitting))}; expected one decoder"
         )
     raise InputError(
         f"{where}: missing tensor {wanted[0]!r} (nor under a prefix such as 'model.' or 'transformer.'), needed by the "

@@ -23,7 +23,7 @@ from headspaces.models import Shape
 from headspaces.weights.dtypes import SCALE, decode, rescale
 from headspaces.weights.folder import stream_folder
 from headspaces.weights.gguf_file import stream_gguf
-from headspaces.weights.headers import Headers, TensorHeader, scale_block
+from headspaces.weights.headers import Headers, Stream, TensorHeader, scale_block
 from headspaces.weights.hub import stream_hub
 from headspaces.weights.safetensors_file import read_header
 from headspaces.weights.torch_file import stream_torch
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 FORMAT = "headspaces-weights"
 FORMAT_VERSION = 1
 
-Stream = Callable[[Headers, Iterable[str]], Iterator[tuple[str, Iterable[bytes]]]]
-_STREAMS: dict[str, Stream] = {
+_STREAMS: dict[str, Callable[[Headers, Iterable[str]], Stream]] = {
     "safetensors": stream_folder,
     "gguf": stream_gguf,
     "torch": stream_torch,
@@ -78,7 +77,9 @@ def fetch_block(headers: Headers, layers: range, path: str | Path) -> None:
                 written += len(chunk)
                 file.write(chunk)
             if written != sizes[name].size:
-                raise InputError(f"{headers.source}: tensor {name!r} gave {written} bytes, expected {sizes[name].size}; run again")
+                raise InputError(
+                    f"{headers.source}: tensor {name!r} gave {written} bytes, expected {sizes[name].size}; run again"
+                )
             sums[name] = digest.hexdigest()
         # The sums have a fixed width, so the header that holds them fits in place of the first one.
         file.seek(0)
@@ -139,7 +140,10 @@ def read_metadata(path: str | Path) -> dict[str, str]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not a readable block of weights ({error}); delete it and run again") from error
     if found != (FORMAT, str(FORMAT_VERSION)) or metadata["layout"] not in LAYOUTS:
-        raise InputError(f"{path}: expected {FORMAT} version {FORMAT_VERSION}, found {found[0]} version {found[1]}; delete it and run again")
+        raise InputError(
+            f"{path}: expected {FORMAT} version {FORMAT_VERSION}, found {found[0]} version {found[1]}; "
+            "delete it and run again"
+        )
     return metadata
 
 
@@ -250,4 +254,6 @@ def _check_finite(stack: np.ndarray, where: str, what: str) -> None:
         return
     head = int(np.argmax(counts > 0))
     of_head = f" in {what} {head}" if what else ""
-    raise InputError(f"{where} holds {int(counts[head])} NaN or infinite values{of_head}; the checkpoint is broken, fetch another")
+    raise InputError(
+        f"{where} holds {int(counts[head])} NaN or infinite values{of_head}; the checkpoint is broken, fetch another"
+    )

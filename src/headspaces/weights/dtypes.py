@@ -75,20 +75,24 @@ def decode(data: bytes | memoryview, dtype: str, shape: tuple[int, ...], what: s
     import numpy as np
 
     check_supported(dtype, what, scaled=True)
+    values: np.ndarray
     if dtype == SCALED:
-        return _e4m3()[np.frombuffer(data, np.uint8)].reshape(shape)
-    if dtype == "BF16":
+        values = _e4m3()[np.frombuffer(data, np.uint8)]
+    elif dtype == "BF16":
         # A bfloat16 is the upper half of a float32.
         values = (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
     else:
         values = np.frombuffer(data, {"F64": "<f8", "F32": "<f4", "F16": "<f2"}[dtype])
-    return values.astype(np.float64).reshape(shape)
+    exact: np.ndarray = values.astype(np.float64).reshape(shape)
+    return exact
 
 
 def rescale(values: np.ndarray, scales: np.ndarray, block: tuple[int, int]) -> np.ndarray:
     """Multiply every block of a matrix by its own scale (the last blocks may be cut off)."""
     rows, columns = values.shape
-    return values * scales.repeat(block[0], axis=0)[:rows].repeat(block[1], axis=1)[:, :columns]
+    spread: np.ndarray = scales.repeat(block[0], axis=0)[:rows].repeat(block[1], axis=1)[:, :columns]
+    scaled: np.ndarray = values * spread
+    return scaled
 
 
 def _e4m3() -> np.ndarray:
@@ -96,7 +100,9 @@ def _e4m3() -> np.ndarray:
     import numpy as np
 
     codes = np.arange(256)
+    values: np.ndarray
     sign, exponent, fraction = np.where(codes < 128, 1.0, -1.0), codes >> 3 & 15, codes & 7
     values = np.where(exponent > 0, (8 + fraction) * 2.0 ** (exponent - 10), fraction * 2.0**-9)
     values[(codes & 127) == 127] = np.nan
-    return sign * values
+    signed: np.ndarray = sign * values
+    return signed

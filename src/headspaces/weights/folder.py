@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from headspaces.errors import InputError
-from headspaces.weights.headers import FileHeader, Headers, TensorHeader
+from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader
 from headspaces.weights.safetensors_file import read_header
 from headspaces.weights.torch_file import read_torch
 
@@ -66,7 +66,9 @@ def check_index(files: Mapping[str, str], tensors: Mapping[str, TensorHeader], w
     """
     for name, file in files.items():
         if name not in tensors or tensors[name].file != file:
-            raise InputError(f"{where}: the index puts tensor {name!r} into {file}, which does not hold it; download both again")
+            raise InputError(
+                f"{where}: the index puts tensor {name!r} into {file}, which does not hold it; download both again"
+            )
 
 
 def read_folder(path: Path) -> tuple[str, dict[str, Any], dict[str, TensorHeader], dict[str, FileHeader]]:
@@ -96,15 +98,18 @@ def read_folder(path: Path) -> tuple[str, dict[str, Any], dict[str, TensorHeader
 
 def _weight_file(path: Path) -> tuple[str, str]:
     """Return the file or index that holds the weights, and its form; the order is that of transformers."""
-    for name, form in ((SINGLE, "safetensors"), (INDEX, "safetensors"), (TORCH_SINGLE, "torch"), (TORCH_INDEX, "torch")):
+    for name, form in (
+        (SINGLE, "safetensors"),
+        (INDEX, "safetensors"),
+        (TORCH_SINGLE, "torch"),
+        (TORCH_INDEX, "torch"),
+    ):
         if (path / name).is_file():
             return name, form
     raise InputError(f"{path}: neither {SINGLE}, {TORCH_SINGLE} nor an index of several files is there")
 
 
-def fingerprint(
-    config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], files: Mapping[str, FileHeader]
-) -> str:
+def fingerprint(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], files: Mapping[str, FileHeader]) -> str:
     """Identify a checkpoint without reading it whole: its configuration, headers and sizes."""
     content = [
         config,
@@ -114,7 +119,7 @@ def fingerprint(
     return "sha256:" + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def stream_folder(headers: Headers, names: Iterable[str]) -> Iterator[tuple[str, Iterable[bytes]]]:
+def stream_folder(headers: Headers, names: Iterable[str]) -> Stream:
     """Yield the named tensors' bytes in the order of the files."""
     for name in sorted(names, key=lambda name: (headers.tensors[name].file, headers.tensors[name].begin)):
         tensor = headers.tensors[name]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import mmap
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from headspaces.errors import InputError
-from headspaces.weights.headers import FileHeader, Headers, TensorHeader
+from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -96,13 +96,13 @@ def read_gguf(path: Path) -> tuple[str, dict[str, Any], dict[str, TensorHeader],
         raise InputError(f"{path}: cannot be read as a GGUF file ({error})") from error
 
 
-def _parse(
-    data: mmap.mmap, path: Path
-) -> tuple[str, dict[str, Any], dict[str, TensorHeader], dict[str, FileHeader]]:
+def _parse(data: mmap.mmap, path: Path) -> tuple[str, dict[str, Any], dict[str, TensorHeader], dict[str, FileHeader]]:
     walk = _Walk(data, str(path))
     if data[:4] != b"GGUF":
         if data[:23] == b"version https://git-lfs":
-            raise InputError(f"{path} is a git-LFS pointer, not the weights; run `git lfs pull` in its folder or download it again")
+            raise InputError(
+                f"{path} is a git-LFS pointer, not the weights; run `git lfs pull` in its folder or download it again"
+            )
         raise InputError(f"{path} does not begin with GGUF; it is not a GGUF file")
     walk.position = 4
     version = walk.number("I")
@@ -136,7 +136,9 @@ def _tensor_headers(
             kind = GGMLQuantizationType(number)
             per_block, block_bytes = GGML_QUANT_SIZES[kind]
         except (ValueError, KeyError) as error:
-            raise InputError(f"{path}: tensor {name!r} has the unknown ggml type {number}; a newer gguf package may know it") from error
+            raise InputError(
+                f"{path}: tensor {name!r} has the unknown ggml type {number}; a newer gguf package may know it"
+            ) from error
         elements = 1
         for length in shape:
             elements *= length
@@ -144,7 +146,9 @@ def _tensor_headers(
         if name in tensors:
             raise InputError(f"{path}: tensor {name!r} occurs twice; the file is damaged")
         if end > file_size:
-            raise InputError(f"{path}: tensor {name!r} ends at byte {end}, the file at {file_size}; it is cut off, download it again")
+            raise InputError(
+                f"{path}: tensor {name!r} ends at byte {end}, the file at {file_size}; it is cut off, download it again"
+            )
         tensors[name] = TensorHeader(f"ggml:{kind.name}", shape, path.name, start + offset, end)
     return tensors
 
@@ -158,7 +162,7 @@ def _config(values: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def stream_gguf(headers: Headers, names: Iterable[str]) -> Iterator[tuple[str, Iterable[bytes]]]:
+def stream_gguf(headers: Headers, names: Iterable[str]) -> Stream:
     """Yield the named tensors, dequantised to little-endian float32.
 
     Raises
@@ -180,5 +184,7 @@ def stream_gguf(headers: Headers, names: Iterable[str]) -> Iterator[tuple[str, I
             else:
                 values = dequantize(raw.reshape(quant_shape_to_byte_shape(tensor.shape, kind)), kind)
         except (NotImplementedError, ValueError) as error:
-            raise InputError(f"{headers.source}: tensor {name!r}: the ggml type {kind.name} cannot be dequantised ({error})") from error
+            raise InputError(
+                f"{headers.source}: tensor {name!r}: the ggml type {kind.name} cannot be dequantised ({error})"
+            ) from error
         yield name, [np.ascontiguousarray(values, "<f4").tobytes()]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from headspaces.errors import InputError
 from headspaces.jobs import whole_file
@@ -14,6 +14,11 @@ from headspaces.layouts import LAYOUTS, Layout, available_kinds, find_layout, fi
 from headspaces.models import KINDS, Shape
 from headspaces.weights.dtypes import SCALE, SCALED, check_supported
 from headspaces.weights.shapes import expected_shape, read_shape
+
+Bytes: TypeAlias = bytes | memoryview
+"""A part of a tensor on its way into a block."""
+Stream: TypeAlias = "Iterator[tuple[str, Iterable[Bytes]]]"
+"""Named tensors with their bytes in parts; the parts of one are taken before the next is asked for."""
 
 FORMAT = "headspaces-headers"
 FORMAT_VERSION = 1
@@ -183,8 +188,9 @@ def scale_block(config: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 _PACKED = {
-    ".qweight": "GPTQ or AWQ", ".qzeros": "GPTQ or AWQ", ".SCB": "bitsandbytes, 8 bits", ".absmax": "bitsandbytes, 4 bits",
-    ".quant_map": "bitsandbytes, 4 bits", ".weight_packed": "compressed-tensors", ".weight_scale": "one scale per tensor or row",
+    ".qweight": "GPTQ or AWQ", ".qzeros": "GPTQ or AWQ", ".SCB": "bitsandbytes, 8 bits",
+    ".absmax": "bitsandbytes, 4 bits", ".quant_map": "bitsandbytes, 4 bits", ".weight_packed": "compressed-tensors",
+    ".weight_scale": "one scale per tensor or row",
 }  # fmt: skip
 """Ends of names that only packed weights have."""
 
@@ -194,8 +200,8 @@ def _check_packed(names: Iterable[str], source: str) -> None:
         scheme = next((scheme for end, scheme in _PACKED.items() if name.endswith(end)), None)
         if scheme and ("attn" in name or "attention" in name):
             raise InputError(
-                f"{source}: tensor {name!r} says that the attention's weights are quantised ({scheme}): the file holds codes; "
-                "use the original checkpoint or a GGUF file"
+                f"{source}: tensor {name!r} says that the attention's weights are quantised ({scheme}): the file holds "
+                "codes; use the original checkpoint or a GGUF file"
             )
 
 
@@ -227,7 +233,9 @@ def _checked(
     check_supported(scale.dtype, f"{source}: tensor {name + SCALE!r}")
     blocks = (-(-expected[0] // block[0]), -(-expected[1] // block[1]))
     if scale.shape != blocks:
-        raise InputError(f"{source}: tensor {name + SCALE!r} has the shape {list(scale.shape)}, expected {list(blocks)}")
+        raise InputError(
+            f"{source}: tensor {name + SCALE!r} has the shape {list(scale.shape)}, expected {list(blocks)}"
+        )
     return {name: tensor, name + SCALE: scale}
 
 
@@ -275,5 +283,7 @@ def load_headers(path: str | Path) -> Headers:
             raise
         raise InputError(f"{path}: not a readable headers file ({error}); delete it and run again") from error
     if headers.layout not in LAYOUTS:
-        raise InputError(f"{path}: the layout {headers.layout!r} is not in the table any more; delete the file and run again")
+        raise InputError(
+            f"{path}: the layout {headers.layout!r} is not in the table any more; delete the file and run again"
+        )
     return headers

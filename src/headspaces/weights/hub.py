@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,14 +16,13 @@ from typing import Any
 
 from headspaces.errors import InputError
 from headspaces.weights.folder import INDEX, SINGLE, check_index, read_folder, stream_folder, weight_map
-from headspaces.weights.headers import FileHeader, Headers, TensorHeader
+from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader
+from headspaces.weights.ranges import Progress, Window, merged_ranges
 from headspaces.weights.remote import RemoteFile, explained, patiently
 from headspaces.weights.safetensors_file import header_length, parse_header, read_header
 
 logger = logging.getLogger(__name__)
 
-WASTE = 0.005
-"""Share of unneeded bytes that a merged range may hold: fewer requests at half a per cent more bytes."""
 CONNECTIONS = 8
 """Headers of a sharded model are read side by side over this many connections."""
 
@@ -93,9 +91,7 @@ def read_hub(source: str) -> tuple[str, dict[str, Any], dict[str, TensorHeader],
         raise InputError(f"{source}: {INDEX} names the file {missing[0]}, which the repository does not hold")
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         found = dict(zip(names, pool.map(lambda name: _read_file_header(files[name]), names), strict=True))
-    tensors = {
-        key: tensor for name in names for key, tensor in found[name][0].items() if placed.get(key, name) == name
-    }
+    tensors = {key: tensor for name in names for key, tensor in found[name][0].items() if placed.get(key, name) == name}
     check_index(placed, tensors, f"{source}: {INDEX}")
     places = {name: FileHeader(name, found[name][1], files[name].etag, "hub") for name in names}
     return commit, config, tensors, places
@@ -116,8 +112,8 @@ def moved_revision(headers: Headers) -> str | None:
     return None if commit == headers.revision else commit
 
 
-def stream_hub(headers: Headers, names: Iterable[str]) -> Iterator[tuple[str, Iterable[bytes]]]:
-    """Yield the named tensors' bytes, fetched by range, neighbours together; whole files in the cache are read there."""
+def stream_hub(headers: Headers, names: Iterable[str]) -> Stream:
+    """Yield the named tensors' bytes: from the cache where it holds the whole file, else by merged ranges."""
     wanted = parse_hub(headers.source)
     cached, remote = _split_by_cache(headers, list(names))
     if cached is not None:
@@ -126,11 +122,11 @@ def stream_hub(headers: Headers, names: Iterable[str]) -> Iterator[tuple[str, It
     if not remote:
         return
     total = sum(end - begin for _, begin, end, _ in merged_ranges(headers, remote))
-    with _Progress(total, wanted.repository) as count:
+    with Progress(total, wanted.repository) as count:
         for file, begin, end, inside in merged_ranges(headers, remote):
             place = headers.files[file]
             source = RemoteFile(wanted.repository, headers.revision, file, place.size, place.etag)
-            window = _Window(count(source.read(begin, end)), begin)
+            window = Window(count(source.read(begin, end)), begin)
             for name in inside:
                 tensor = headers.tensors[name]
                 window.skip_to(tensor.begin)
@@ -163,50 +159,6 @@ def bytes_to_fetch(headers: Headers, blocks: Iterable[range] | None = None) -> i
     )
 
 
-def merged_ranges(headers: Headers, names: Iterable[str]) -> list[tuple[str, int, int, list[str]]]:
-    """Plan the requests for some tensors: file, first byte, end, and the tensors inside.
-
-    Neighbours are merged over gaps as long as the whole range holds at most :data:`WASTE` of unneeded bytes.
-    """
-    ordered = sorted(names, key=lambda name: (headers.tensors[name].file, headers.tensors[name].begin))
-    ranges: list[tuple[str, int, int, list[str]]] = []
-    needed = 0
-    for name in ordered:
-        tensor = headers.tensors[name]
-        if ranges:
-            file, begin, end, inside = ranges[-1]
-            waste = tensor.end - begin - needed - tensor.size
-            if file == tensor.file and tensor.begin >= end and waste <= WASTE * (needed + tensor.size):
-                ranges[-1] = (file, begin, tensor.end, [*inside, name])
-                needed += tensor.size
-                continue
-        ranges.append((tensor.file, tensor.begin, tensor.end, [name]))
-        needed = tensor.size
-    return ranges
-
-
-class _Window:
-    """Takes tensors out of one running answer, in order."""
-
-    def __init__(self, chunks: Iterator[bytes], position: int) -> None:
-        self.chunks, self.position, self.rest = chunks, position, memoryview(b"")
-
-    def take(self, length: int) -> Iterator[memoryview]:
-        while length:
-            if not self.rest:
-                self.rest = memoryview(next(self.chunks, b""))
-                if not self.rest:
-                    return
-            part, self.rest = self.rest[:length], self.rest[length:]
-            self.position += len(part)
-            length -= len(part)
-            yield part
-
-    def skip_to(self, position: int) -> None:
-        for _ in self.take(position - self.position):
-            pass
-
-
 def _list_files(wanted: HubSource) -> tuple[str, dict[str, tuple[int | None, str]]]:
     """Resolve the revision and list the repository's files with size and etag."""
     from huggingface_hub import HfApi, constants
@@ -216,14 +168,19 @@ def _list_files(wanted: HubSource) -> tuple[str, dict[str, tuple[int | None, str
     try:
         info = patiently(
             lambda: api.model_info(
-                wanted.repository, revision=wanted.revision, files_metadata=True, timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT
+                wanted.repository,
+                revision=wanted.revision,
+                files_metadata=True,
+                timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
             ),
             f"hub:{wanted.repository}",
         )
     except HfHubHTTPError as error:
         raise explained(error, wanted.repository, wanted.revision) from error
     if not info.sha:
-        raise InputError(f"hub:{wanted.repository}: {constants.ENDPOINT} does not say which commit {wanted.revision!r} is")
+        raise InputError(
+            f"hub:{wanted.repository}: {constants.ENDPOINT} does not say which commit {wanted.revision!r} is"
+        )
     files = {}
     for sibling in info.siblings or []:
         etag = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
@@ -310,27 +267,3 @@ def _split_by_cache(headers: Headers, names: list[str]) -> tuple[tuple[Headers, 
     here = [name for name in names if headers.tensors[name].file in local]
     cached = (replace(headers, files={**headers.files, **local}), here) if here else None
     return cached, [name for name in names if headers.tensors[name].file not in local]
-
-
-class _Progress:
-    """A progress bar with bytes and rate on a terminal, and one line in the log at the end."""
-
-    def __init__(self, total: int, what: str) -> None:
-        from huggingface_hub.utils import tqdm
-
-        self.total, self.what, self.start = total, what, time.monotonic()
-        self.bar = tqdm(total=total, unit="B", unit_scale=True, desc=what, disable=None, leave=False)
-
-    def __enter__(self) -> Any:
-        return self._count
-
-    def _count(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            self.bar.update(len(chunk))
-            yield chunk
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.bar.close()
-        if kind is None:
-            seconds = max(time.monotonic() - self.start, 1e-9)
-            logger.info("%s: %.1f MB in %.1f s (%.1f MB/s)", self.what, self.total / 1e6, seconds, self.total / 1e6 / seconds)

@@ -121,9 +121,10 @@ class RemoteFile:
             if begin == 0 and self.size == end:
                 return
             raise InputError(
-                f"{self.repository}: the server ignores range requests (status {response.status_code}), so it would send all "
-                f"of {self.name} for {end - begin} bytes of it; download the model with `hf download {self.repository} "
-                f"--revision {self.commit}`, whose cache is used, or set HF_ENDPOINT to a server that knows ranges"
+                f"{self.repository}: the server ignores range requests (status {response.status_code}), so it would "
+                f"send all of {self.name} for {end - begin} bytes of it; download the model with `hf download "
+                f"{self.repository} --revision {self.commit}`, whose cache is used, or set HF_ENDPOINT to another "
+                "server"
             )
         sent, _, total = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
         if self.size is not None and total.isdecimal() and int(total) != self.size:
@@ -137,7 +138,9 @@ class RemoteFile:
         linked = constants.HUGGINGFACE_HEADER_X_LINKED_ETAG
         marks = [part.headers.get(linked) for part in (*response.history, response)]
         # Only the Hub's own mark is comparable: a storage server behind a redirect has another one.
-        found = next((mark for mark in marks if mark), None) or (None if response.history else response.headers.get("ETag"))
+        found = next((mark for mark in marks if mark), None) or (
+            None if response.history else response.headers.get("ETag")
+        )
         if self.etag and found and normal_etag(found) != self.etag:
             raise InputError(f"{self._name}: its content is not the one whose header was read; {_CHANGED}")
 
@@ -206,7 +209,7 @@ def raise_explained(response: Any, repository: str, revision: str, name: str) ->
         Always, unless the answer is no refusal.
     """
     from huggingface_hub.errors import HfHubHTTPError
-    from huggingface_hub.utils import hf_raise_for_status
+    from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
 
     try:
         hf_raise_for_status(response)
@@ -222,15 +225,17 @@ def explained(error: Exception, repository: str, revision: str, name: str = "") 
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, errors.OfflineModeIsEnabled):
         return InputError(
-            f"{where}: offline mode is on and {name or 'the model'} is not in the cache {constants.HF_HUB_CACHE}; unset "
-            f"HF_HUB_OFFLINE, or run `hf download {repository}` where there is a network"
+            f"{where}: offline mode is on and {name or 'the model'} is not in the cache {constants.HF_HUB_CACHE}; "
+            f"unset HF_HUB_OFFLINE, or run `hf download {repository}` where there is a network"
         )
     if isinstance(error, errors.GatedRepoError):
         return InputError(f"{where}: gated; accept its licence at {page} and set HF_TOKEN, or run `hf auth login`")
     if isinstance(error, errors.DisabledRepoError):
         return InputError(f"{where}: its owners or the Hub have disabled access to it; see {page}")
     if isinstance(error, errors.RepositoryNotFoundError):
-        return InputError(f"{where}: not found at {constants.ENDPOINT}; check the name, or set HF_TOKEN if it is private")
+        return InputError(
+            f"{where}: not found at {constants.ENDPOINT}; check the name, or set HF_TOKEN if it is private"
+        )
     if isinstance(error, errors.RevisionNotFoundError):
         return InputError(f"{where}: no revision {revision!r}; {page}/commits lists them")
     if isinstance(error, errors.EntryNotFoundError) or status == 404:
@@ -247,13 +252,14 @@ def normal_etag(etag: str) -> str:
 
 
 def _headers() -> dict[str, str]:
-    from huggingface_hub.utils import build_hf_headers
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
     return {**build_hf_headers(library_name="headspaces", library_version=__version__), "Accept-Encoding": "identity"}
 
 
 def _faults() -> tuple[type[Exception], ...]:
-    from huggingface_hub.errors import HTTPError
+    # The client's own library (httpx2; httpx before version 2) changes, this name of its base error does not.
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
     return (_TryAgain, HTTPError)
 
@@ -280,7 +286,7 @@ def _last_word(error: Exception, what: str, attempts: int) -> str:
     reason = _reason(error)
     response = getattr(error, "response", None)
     if isinstance(error, _TryAgain) or response is not None:
-        return f"{what}: the server still fails after {attempts} attempts ({reason}); run again later, finished files are kept"
+        return f"{what}: the server still fails after {attempts} attempts ({reason}); run again later"
     return (
         f"{what}: cannot reach {constants.ENDPOINT} ({reason}); check the network, a proxy (HTTPS_PROXY) or the mirror "
         "(HF_ENDPOINT), or set HF_HUB_OFFLINE=1 to use the cache"

@@ -29,16 +29,24 @@ def header_length(start: bytes, file_size: int, where: str) -> int:
         If the file is a git-LFS pointer, empty, shorter than its header, or claims a gigantic header.
     """
     if start.startswith(_LFS[:8]):
-        raise InputError(f"{where} is a git-LFS pointer, not the weights; run `git lfs pull` in its folder or download it again")
+        raise InputError(
+            f"{where} is a git-LFS pointer, not the weights; run `git lfs pull` in its folder or download it again"
+        )
     if len(start) < 8:
         raise InputError(f"{where} has {file_size} bytes, too few for a safetensors file; download it again")
     length = int.from_bytes(start[:8], "little")
     if length == 0:
-        raise InputError(f"{where} has an empty header; the file is damaged or not a safetensors file, download it again")
+        raise InputError(
+            f"{where} has an empty header; the file is damaged or not a safetensors file, download it again"
+        )
     if length > MAX_HEADER:
-        raise InputError(f"{where} claims a header of {length} bytes (at most {MAX_HEADER}); it is not a safetensors file")
+        raise InputError(
+            f"{where} claims a header of {length} bytes (at most {MAX_HEADER}); it is not a safetensors file"
+        )
     if 8 + length > file_size:
-        raise InputError(f"{where} has {file_size} bytes, its header alone needs {8 + length}; it is cut off, download it again")
+        raise InputError(
+            f"{where} has {file_size} bytes, its header alone needs {8 + length}; it is cut off, download it again"
+        )
     return length
 
 
@@ -69,7 +77,9 @@ def parse_header(text: bytes, file: str, file_size: int, where: str) -> dict[str
     try:
         content = json.loads(text.decode("utf-8"), object_pairs_hook=_without_repetition)
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise InputError(f"{where} has a header that is no JSON ({error}); the file is damaged, download it again") from error
+        raise InputError(
+            f"{where} has a header that is no JSON ({error}); the file is damaged, download it again"
+        ) from error
     if not isinstance(content, dict):
         raise InputError(f"{where} has a header that is no JSON object; the file is damaged, download it again")
     content.pop("__metadata__", None)
@@ -82,11 +92,14 @@ def parse_header(text: bytes, file: str, file_size: int, where: str) -> dict[str
             raise InputError(f"{where}: tensor {name!r} {fault} (begins at byte {tensor.begin}, expected {position})")
         if tensor.end > file_size:
             raise InputError(
-                f"{where}: tensor {name!r} ends at byte {tensor.end}, the file at {file_size}; it is cut off, download it again"
+                f"{where}: tensor {name!r} ends at byte {tensor.end}, the file at {file_size}; it is cut off, "
+                "download it again"
             )
         position = tensor.end
     if position != file_size:
-        raise InputError(f"{where} has {file_size} bytes, its header accounts for {position}; the file is damaged, download it again")
+        raise InputError(
+            f"{where} has {file_size} bytes, its header accounts for {position}; the file is damaged, download it again"
+        )
     return tensors
 
 
@@ -117,7 +130,9 @@ def _tensor_header(name: str, entry: Any, file: str, data: int, where: str) -> T
         raise InputError(f"{where}: tensor {name!r} has no dtype, shape and data_offsets; the file is damaged")
     shape, offsets = entry["shape"], entry["data_offsets"]
     if not _natural_numbers(shape) or not _natural_numbers(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise InputError(f"{where}: tensor {name!r} has the shape {shape} and the offsets {offsets}; the file is damaged")
+        raise InputError(
+            f"{where}: tensor {name!r} has the shape {shape} and the offsets {offsets}; the file is damaged"
+        )
     expected = n_bytes(str(entry["dtype"]), tuple(shape), f"{where}: tensor {name!r}")
     if offsets[1] - offsets[0] != expected:
         raise InputError(

@@ -46,7 +46,8 @@ def read_shape(
     told = _number(config, CONFIG_KEYS["n_layers"], where)
     if told is not None and told != n_layers:
         raise InputError(
-            f"{where}: the configuration has {told} layers, the tensors {n_layers}; the checkpoint is incomplete or not its own"
+            f"{where}: the configuration has {told} layers, the tensors {n_layers}; the checkpoint is incomplete or "
+            "the configuration another one's"
         )
     heads = _number(config, CONFIG_KEYS["n_query_heads"], where)
     if heads is None:
@@ -110,7 +111,9 @@ def _d_model(sizes: Mapping[str, tuple[int, int] | None], where: str) -> int:
     if not found:
         raise InputError(f"{where}: the attention tensors are no matrices; packed or quantised weights cannot be read")
     if len(set(found.values())) > 1:
-        raise InputError(f"{where}: the kinds disagree on d_model: {found}; the checkpoint is not what its configuration says")
+        raise InputError(
+            f"{where}: the kinds disagree on d_model: {found}; the checkpoint is not what its configuration says"
+        )
     return next(iter(found.values()))
 
 
@@ -133,7 +136,9 @@ def _head_sizes(
         total = _quotient(query[0], d_head, f"{where}: the rows of {layout.qkv}")
         n_kv_heads = _quotient(total - heads, 2, f"{where}: the key and value rows of {layout.qkv}")
     elif key or value:
-        n_kv_heads = _quotient((key or value or (0, 0))[0], d_head, f"{where}: the rows of {layout.k if key else layout.v}")
+        n_kv_heads = _quotient(
+            (key or value or (0, 0))[0], d_head, f"{where}: the rows of {layout.k if key else layout.v}"
+        )
     else:
         n_kv_heads = told or heads
     if told is not None and told != n_kv_heads:

@@ -50,9 +50,13 @@ def read_headers(source: str, kinds: str = KINDS, *, path: str | Path | None = N
     elif place.is_file() and place.suffix in TORCH_ENDS:
         found = _read_checkpoint(place)
     elif place.is_file():
-        raise InputError(f"source {source!r}: expected a folder, a .gguf or a .pt file; for safetensors name the folder")
+        raise InputError(
+            f"source {source!r}: expected a folder, a .gguf or a .pt file; for safetensors name the folder"
+        )
     else:
-        raise InputError(f"source {source!r}: {place} does not exist; expected hub:owner/name, a folder, .gguf or .pt file")
+        raise InputError(
+            f"source {source!r}: {place} does not exist; expected hub:owner/name, a folder, .gguf or .pt file"
+        )
     return needed_headers(source, *found, kinds=kinds)
 
 

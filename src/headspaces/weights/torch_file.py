@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headspaces.errors import InputError
-from headspaces.weights.headers import Headers, TensorHeader
+from headspaces.weights.headers import Headers, Stream, TensorHeader
 
 if TYPE_CHECKING:
     import torch
@@ -18,8 +18,8 @@ _NESTS = ("model", "state_dict", "model_state_dict", "module", "weights")
 """Keys under which training code keeps the weights."""
 _TYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
-    "complex64": "C64",
+    "float8_e5m2": "F8_E5M2", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8",
+    "bool": "BOOL", "complex64": "C64",
 }  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def read_torch(path: Path, file: str) -> tuple[dict[str, TensorHeader], dict[str
 
 
 def checkpoint_config(beside: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Configuration of a training checkpoint in nanoGPT's naming, from its ``model_args``.
+    """Make the configuration of a training checkpoint in nanoGPT's naming, from its ``model_args``.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def checkpoint_config(beside: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return {"model_type": "nanogpt", **{key: arguments[key] for key in ("n_layer", "n_head", "n_embd")}}
 
 
-def stream_torch(headers: Headers, names: Iterable[str]) -> Iterator[tuple[str, Iterable[bytes]]]:
+def stream_torch(headers: Headers, names: Iterable[str]) -> Stream:
     """Yield the named tensors' bytes, file by file."""
     import torch
 
@@ -76,7 +76,9 @@ def stream_torch(headers: Headers, names: Iterable[str]) -> Iterator[tuple[str, 
         if file != opened:
             path = Path(headers.files[file].location)
             if not path.is_file() or path.stat().st_size != headers.files[file].size:
-                raise InputError(f"{path}: has changed since its header was read; delete the model's headers and run again")
+                raise InputError(
+                    f"{path}: has changed since its header was read; delete the model's headers and run again"
+                )
             weights, opened = _load(path)[0], file
         yield name, [weights[name].detach().contiguous().view(torch.uint8).numpy().tobytes()]
 
@@ -90,7 +92,11 @@ def _load(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
             break
         beside |= {str(key): value for key, value in content.items() if key != nest}
         content = content[nest]
-    weights = {str(name): value for name, value in content.items() if _is_tensor(value)} if isinstance(content, Mapping) else {}
+    weights = (
+        {str(name): value for name, value in content.items() if _is_tensor(value)}
+        if isinstance(content, Mapping)
+        else {}
+    )
     if not weights:
         raise InputError(f"{path}: holds no tensors by name; save model.state_dict()")
     return weights, beside
@@ -109,8 +115,8 @@ def _load_content(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         raise InputError(
-            f"{path}: holds {found.group(1) if found else 'objects'} beside tensors, which could run code, so it is not "
-            "loaded; where you trust it, save the weights alone: torch.save(torch.load(FILE, weights_only=False)"
+            f"{path}: holds {found.group(1) if found else 'objects'} beside tensors, which could run code, so it is "
+            "not loaded; where you trust it, save the weights alone: torch.save(torch.load(FILE, weights_only=False)"
             "['model'], NEW_FILE)"
         ) from error
     except (RuntimeError, EOFError, ValueError, OSError) as error:

