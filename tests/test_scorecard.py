@@ -110,6 +110,16 @@ def test_bounds_are_one_sided(relation: str, measured: tuple[float, float], expe
     assert verdict(row, measured) == expected
 
 
+def test_the_difference_of_a_bound_is_that_of_its_own_end() -> None:
+    within = replace(ROW, relation="within", low="3", high="4")
+    assert difference(within, (3.2, 3.9)) == 0
+    assert difference(within, (2.5, 3.9)) == -0.5
+    assert difference(within, (2.9, 4.5)) == 0.5
+    assert difference(replace(ROW, relation="at_most", low="3"), (1.0, 2.5)) == -0.5
+    assert difference(replace(ROW, relation="at_least", low="3"), (3.5, 9.0)) == 0.5
+    assert math.isnan(difference(within, (3.2, math.nan)))
+
+
 def test_a_power_of_ten_matches_by_a_factor() -> None:
     row = replace(ROW, low="1e-10", tolerance="x3.2")
     assert of(row, 3e-10) == MATCHES

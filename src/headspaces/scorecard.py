@@ -123,10 +123,18 @@ def _agrees(row: Published, measured: Interval) -> bool:
 
 
 def difference(row: Published, measured: Interval) -> float:
-    """Measured minus published number; of a range the end that is further off, of a bound its own end."""
+    """Measured minus published number; of a range the end that is further off, of a bound its own end.
+
+    Inside a range that is only a bound (``within``) the difference is zero.
+    """
     (low, high), (smallest, largest) = row.ends, measured
-    by_end = {"at_most": [largest - low], "at_least": [smallest - low]}
-    return max(by_end.get(row.relation, [smallest - low, largest - high]), key=lambda end: (abs(end), math.isnan(end)))
+    ends = {
+        "equal": (smallest - low, largest - high),
+        "at_most": (largest - low,),
+        "at_least": (smallest - low,),
+        "within": (min(smallest - low, 0.0), max(largest - high, 0.0)),
+    }
+    return max(ends[row.relation], key=lambda end: (math.isnan(end), abs(end)))
 
 
 def scorecard(published: Iterable[Published], tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
