@@ -63,7 +63,8 @@ def test_the_measured_value_is_that_of_the_weights(card: pd.DataFrame, gpt2_fold
         gain = weights[f"h.{reader}.ln_1.weight"].astype(np.float64)
         maps = gain[:, None] * weights[f"h.{reader}.attn.c_attn.weight"]
         heads = (maps - maps.mean(axis=0)).reshape(768, 36, 64).swapaxes(0, 1)
-        reads = np.linalg.qr(heads)[0]
-        products = np.concatenate(writes[:reader]).swapaxes(1, 2)[:, None] @ reads[None]
-        largest = max(largest, float((products**2).sum(axis=(2, 3)).max()) / 64)
+        left = np.concatenate(writes[:reader]).swapaxes(0, 1).reshape(768, -1)
+        right = np.linalg.qr(heads)[0].swapaxes(0, 1).reshape(768, -1)
+        squares = (left.T @ right).reshape(12 * reader, 64, 36, 64) ** 2
+        largest = max(largest, float(squares.sum(axis=(1, 3)).max()) / 64)
     assert card.set_index("id").loc["rw-s5.2-124m-across-max_rho", "measured_low"] == pytest.approx(largest, abs=1e-6)
