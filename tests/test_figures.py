@@ -75,6 +75,7 @@ def test_figure2_numbers_are_exact_at_the_observed_pairs():
     numbers = NUMBERS["figure2"]([tiny_model()])
     observed = picked(numbers, series="observed").set_index("rho")["share"]
     assert observed[[0.04, 0.2, 0.6]].tolist() == pytest.approx([1, 2 / 3, 1 / 3])
+    assert observed.iloc[-1] == 0
     assert set(numbers["layer"]) == {0}
     # Reassignment: samples 0.03 0.1 0.2 and 0.3 0.7 0.65; at 0.2 the shares are 1/3 and 1.
     at = picked(numbers, series="reassignment").set_index("rho").loc[0.2]
@@ -264,9 +265,9 @@ def test_figure7_draws_bands_and_points(axes):
     panels.figure7(data, axes)
     lines = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
     assert lines["observed, median"] == [0.2, 0.4]
-    assert lines["observed, 95th percentile"] == pytest.approx([0.56, 0.4])
+    assert lines["observed, p95"] == pytest.approx([0.56, 0.4])
     bars = {bar.get_label(): bar.get_segments() for bar in axes.collections}
-    assert np.array(bars["rotation null, 95th percentile"][0])[:, 1].tolist() == pytest.approx([0.5025, 0.5475])
+    assert np.array(bars["rotation null, p95"][0])[:, 1].tolist() == pytest.approx([0.5025, 0.5475])
 
 
 def test_figure8_draws_the_largest_samples(axes):

@@ -380,7 +380,7 @@ def test_the_three_files_hold_the_same_numbers(tmp_path):
     ]
     assert "| a\\_b&c | O | 3 | 0.30 | 0.333 | 1.0e-04 | – |" in markdown
     assert "| x\\|y\\*z | – | – | – | 1.0e-05 | 0.032 | 1.8e-11 |" in markdown
-    assert "| model | spaces | number of pairs | smallest angle (°) | some ρ | p | λ min, low |" in markdown
+    assert "| model | spaces | pairs | smallest angle (°) | some ρ | p | λ min, low |" in markdown
     assert "a\\_b\\&c & O & 3 & 0.30 & 0.333 & $1.0 \\times 10^{-4}$ & -- \\\\" in latex
     assert "x\\textbar{}y*z & -- & -- & -- & $1.0 \\times 10^{-5}$ & 0.032 & $1.8 \\times 10^{-11}$ \\\\" in latex
     assert "\\begin{tabular}{llrrrrr}" in latex

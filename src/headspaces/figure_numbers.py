@@ -170,7 +170,9 @@ def _survival_rows(comparison: Comparison) -> Iterator[Row]:
     reach = np.concatenate([observed, *(values.ravel() for values in pairs.rho.values())])
     if not observed.size:
         return
-    at = np.unique(np.concatenate([np.linspace(np.nanmin(reach), np.nanmax(reach), GRID), observed]))
+    low, high = float(np.nanmin(reach)), float(np.nanmax(reach))
+    # One step beyond the largest value the share is 0: the curve comes down.
+    at = np.unique([*np.linspace(low, high, GRID), *observed, high + (high - low) / GRID])
     names = {"model": comparison.model.name, "spaces": comparison.spaces, "layer": pairs.layer,
              "n_pairs": observed.size, "isotropic": comparison.model.isotropic}  # fmt: skip
     for x, share in zip(at, survival(observed, at)):

@@ -99,18 +99,24 @@ def figure6(data: pd.DataFrame, axes: Axes) -> None:
 
 def figure7(data: pd.DataFrame, axes: Axes) -> None:
     """Median and 95th percentile of rho by layer; the null models' 5-95 % as bars beside the observed points."""
-    shifts = {"observed": 0.0, "rotation": -0.22, "reassignment": 0.22}
-    size = 2.2 if data["layer"].max() < 40 else 1.2
+    shifts = {"observed": 0.0, "rotation": -0.25, "reassignment": 0.25}
+    # Marks of neighbouring layers do not meet.
+    size = float(np.clip(45 / (data["layer"].max() + 1), 1.2, 3))
     for series, rows in _series(data):
         for quantity, part in rows.groupby("quantity", sort=False):
             x = part["layer"].to_numpy(dtype=float) + shifts[series]
             tail = quantity == "p95"
-            name = LABELS[series] + (", 95th percentile" if tail else ", median")
+            style: dict[str, Any] = {
+                "color": colour(series),
+                "label": LABELS[series] + (", p95" if tail else ", median"),
+            }
             if series == "observed":
-                axes.plot(x, part["value"], "^" if tail else "o", color=colour(series), ms=size, label=name, zorder=3)
+                axes.plot(x, part["value"], "^" if tail else "o", ms=1.3 * size, zorder=3, **style)
             else:
-                alpha = 0.55 if tail else 1.0
-                axes.vlines(x, part["low"], part["high"], color=colour(series), lw=size / 1.4, alpha=alpha, label=name)
+                style["alpha"] = 0.55 if tail else 1.0
+                axes.vlines(x, part["low"], part["high"], lw=size, **style)
+                # A narrow band is thinner than a line: its median stays visible.
+                axes.plot(x, part["value"], "_", ms=size, mew=0.9, **style | {"label": "_"})
     axes.axhline(data["isotropic"].iloc[0], **_reference("isotropic d/D"))
     axes.set_ylim(bottom=0)
     _layers(axes, "x")

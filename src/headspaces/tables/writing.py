@@ -92,7 +92,7 @@ _COLUMNS = {
     "spread_other": _Column("spread, other"),
     "min_angle_other_deg": _Column("smallest angle, other (°)", 2),
 }
-_ACRONYMS = {"rho": "ρ", "n": "number of", "sd": "sd", "p95": "95th percentile", "low": "(low)", "high": "(high)"}
+_WORDS = {"rho": "ρ", "p95": "95th percentile", "low": "(low)", "high": "(high)"}
 
 
 def heading(column: str) -> str:
@@ -100,7 +100,7 @@ def heading(column: str) -> str:
     if column in _COLUMNS:
         return _COLUMNS[column].heading
     name, unit = (column.removesuffix("_deg"), " (°)") if column.endswith("_deg") else (column, "")
-    return " ".join(_ACRONYMS.get(word, word) for word in name.split("_")) + unit
+    return " ".join(_WORDS.get(word, word) for word in name.removeprefix("n_").split("_")) + unit
 
 
 def shown(value: Any, column: str) -> str:
