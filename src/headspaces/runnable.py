@@ -54,7 +54,7 @@ def reason_not_to_run(source: str, kinds: str) -> str | None:
 
 def _folder(path: Path) -> str | None:
     _, config, tensors, _ = read_folder(path)
-    layout, config = find_layout(config, str(path))
+    layout, _ = find_layout(config, str(path))
     if layout.name in NORMALISED_STREAM:
         return NORMALISED_STREAM[layout.name]
     prefix = find_prefix(layout, tensors, str(path))

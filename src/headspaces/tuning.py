@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Float
 
-from headspaces.errors import InputError
-
 SHAPE = ("n_layers", "d_model", "n_query_heads", "n_kv_heads", "d_head")
 """Attributes in which two models must agree for their heads to be compared one by one."""
 
@@ -54,17 +52,7 @@ def rho_differences(
     dict
         ``n_pairs``; ``max_abs_difference`` and ``median_abs_difference``; ``max_relative_difference``, relative to the
         first model's overlap (infinite where only that is zero). NaN without a pair.
-
-    Raises
-    ------
-    InputError
-        If the models have different numbers of layers or heads.
     """
-    if one.shape != other.shape:
-        raise InputError(
-            f"overlaps of the shapes {list(one.shape)} and {list(other.shape)} cannot be compared pair by pair; "
-            "take two models of one shape"
-        )
     defined = np.isfinite(one) & np.isfinite(other)
     difference, size = np.abs(one - other)[defined], one[defined]
     if not difference.size:
