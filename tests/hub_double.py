@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import threading
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,7 +65,7 @@ class Repository:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a fault makes of an answer: another status, a body cut or shifted, or no range."""
+    """What a fault makes of an answer: another status, a body cut, shifted or late, or no range."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -72,6 +74,7 @@ class Answer:
     short_by: int = 0
     shift: int = 0
     whole: bool = False
+    stall: float = 0.0
 
 
 class HubDouble:
@@ -84,8 +87,7 @@ class HubDouble:
         self.body_bytes = 0
         self.lock = threading.Lock()
         handler = type("Handler", (_Handler,), {"double": self})
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.server.daemon_threads = True
+        self.server = _Server(("127.0.0.1", 0), handler)
         self.port = self.server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
 
@@ -109,6 +111,15 @@ class HubDouble:
         """Bytes of all bodies sent so far."""
         with self.lock:
             return self.body_bytes
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address) -> None:
+        """Clients that hang up are part of the tests; anything else is shown."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 @contextmanager
@@ -218,6 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return None
+        time.sleep(answer.stall)
         return self._send(content, begin, end, answer.cut_after)
 
     def _send(self, content: Content, begin: int, end: int, cut_after: int) -> None:

@@ -1,6 +1,8 @@
 """What a layout says is what the model computes (RW 2.1, 2.2), for a tiny model of every architecture."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -242,3 +244,14 @@ def test_a_multimodal_configuration_is_read_by_its_decoder():
 def test_packed_experts_leave_the_attention_readable():
     config = {"model_type": "gpt_oss", "quantization_config": {"quant_method": "mxfp4"}}
     assert find_layout(config, "x")[0].name == "llama"
+
+
+def test_the_documentation_lists_every_row_and_model_type():
+    text = (Path(__file__).parents[1] / "docs" / "architectures.md").read_text()
+    listed = {
+        name.strip().strip("`"): types for name, types in re.findall(r"^\|([^|]+)\|([^|]+)\|", text, flags=re.MULTILINE)
+    }
+    assert [row.name for row in ROWS if row.name not in listed] == []
+    for row in ROWS:
+        named = set(re.findall(r"[\w:]+", listed[row.name])) | ({"falcon"} if row.name.startswith("falcon") else set())
+        assert set(row.model_types) <= named, row.name

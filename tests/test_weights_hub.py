@@ -1,16 +1,19 @@
 """The Hub source against a double of the Hub: few bytes, much patience, clear refusals."""
 
+import io
 import json
 import logging
 import os
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from checkpoints import LLAMA, llama_tensors, safetensors, shards
 from hub_double import Answer, Content, HubDouble, serving
 from huggingface_hub import constants
@@ -27,7 +30,9 @@ from headspaces.weights import (
     remote,
     write_headers,
 )
-from headspaces.weights.hub import merged_ranges, parse_hub
+from headspaces.weights.hub import parse_hub
+from headspaces.weights.ranges import merged_ranges
+from headspaces.weights.torch_archive import read_archive
 
 REPOSITORY = "someone/tiny-llama"
 SOURCE = f"hub:{REPOSITORY}"
@@ -55,7 +60,7 @@ def tensors(rng):
 
 
 def publish(double: HubDouble, files: dict[str, bytes], *revisions: str) -> str:
-    contents = {name: Content.of(data, name.endswith(".safetensors")) for name, data in files.items()}
+    contents = {name: Content.of(data, name.endswith((".safetensors", ".bin"))) for name, data in files.items()}
     contents["config.json"] = Content.of(json.dumps(LLAMA).encode(), large=False)
     return double.repository(REPOSITORY).commit(contents, *revisions)
 
@@ -139,6 +144,41 @@ def test_a_connection_that_always_breaks_is_given_up(double, tensors, tmp_path):
         fetched(headers, tmp_path)
     assert not (tmp_path / "block.safetensors").exists()
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_connection_that_stands_still_is_left(double, tensors, tmp_path, monkeypatch):
+    publish(double, {"model.safetensors": safetensors(tensors)})
+    headers = read_headers(SOURCE)
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
+    double.fail(Answer(stall=3.0), 1, "/storage/")
+    start = time.monotonic()
+    assert_values(fetched(headers, tmp_path), tensors)
+    assert time.monotonic() - start < 2.5
+
+
+def test_progress_is_shown_in_bytes(double, tensors, tmp_path, monkeypatch, caplog):
+    bars = []
+
+    class Bar:
+        def __init__(self, total, unit, unit_scale, **_):
+            self.total, self.unit, self.done = total, unit, 0
+            bars.append(self)
+
+        def update(self, number):
+            self.done += number
+
+        def close(self):
+            self.closed = True
+
+    publish(double, {"model.safetensors": safetensors(tensors)})
+    headers = read_headers(SOURCE)
+    monkeypatch.setattr("huggingface_hub.utils.tqdm", Bar)
+    double.fail(Answer(cut_after=1000), 2, "/storage/")
+    with caplog.at_level(logging.INFO, "headspaces"):
+        fetched(headers, tmp_path)
+    (bar,) = bars
+    assert (bar.unit, bar.closed, bar.done, bar.total) == ("B", True, bytes_to_fetch(headers), bytes_to_fetch(headers))
+    assert "someone/tiny-llama: 0.0 MB in" in caplog.text
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
@@ -241,7 +281,7 @@ def test_what_the_hub_refuses_says_the_way_out(double, tensors, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", SECRET)
     assert read_headers(SOURCE).shape.n_layers == 3
     del repository.commits[repository.revisions["main"]]["model.safetensors"]
-    with pytest.raises(InputError, match="no model.safetensors and no model.safetensors.index.json"):
+    with pytest.raises(InputError, match="neither model.safetensors nor pytorch_model.bin nor an index"):
         read_headers(SOURCE)
 
 
@@ -309,6 +349,95 @@ def test_whole_files_in_the_cache_are_used(double, tensors, tmp_path):
     assert_values(fetched(headers, tmp_path), tensors)
     assert not [path for _, path, _ in double.requests if path.endswith(first)]
     assert [path for _, path, _ in double.requests if path.endswith("model-00002-of-00002.safetensors")]
+
+
+def archive(state) -> bytes:
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getvalue()
+
+
+def torch_files(tensors, number: int, dtype=torch.float32) -> dict[str, bytes]:
+    """The tensors as PyTorch archives, as transformers before safetensors published them."""
+    state = {name: torch.nn.Parameter(torch.tensor(array).to(dtype)) for name, array in tensors.items()}
+    if number == 1:
+        return {"pytorch_model.bin": archive(state)}
+    names = list(state)
+    placed = {name: f"pytorch_model-{1 + i % number:05d}-of-{number:05d}.bin" for i, name in enumerate(names)}
+    files = {file: archive({name: state[name] for name in names if placed[name] == file}) for file in placed.values()}
+    return files | {"pytorch_model.bin.index.json": json.dumps({"weight_map": placed}).encode()}
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_pytorch_archives_are_fetched_by_range_too(double, tmp_path, rng, number):
+    tensors = llama_tensors(rng)
+    tensors |= {name: np.zeros((20000, 24), "float32") for name in tensors if "mlp" in name}
+    files = torch_files(tensors, number)
+    publish(double, files)
+    before = double.bodies
+    headers = read_headers(SOURCE)
+    assert double.bodies - before < 0.02 * sum(map(len, files.values()))
+    before = double.bodies
+    assert_values(fetched(headers, tmp_path), tensors)
+    assert headers.n_bytes() <= double.bodies - before <= 1.01 * headers.n_bytes()
+
+
+def test_what_torch_writes_is_where_it_is_looked_for(double, rng):
+    """Types, shapes and places against torch's own reading: scalars, empty tensors, shared storages, slices of rows."""
+    base = torch.randn(6, 4)
+    state = {
+        "a": torch.randn(3, 5).bfloat16(), "scalar": torch.tensor(2.5), "empty": torch.zeros(0, 3), "whole": base,
+        "rows": base[2:4], "half": torch.randn(7).half(), "long": torch.arange(5), "column": torch.randn(4, 1),
+    }  # fmt: skip
+    data = archive(state)
+    found = read_archive(lambda begin, end: iter([data[begin:end]]), "x", len(data), "x")
+    assert set(found) == set(state)
+    for name, tensor in state.items():
+        header = found[name]
+        assert header.shape == tuple(tensor.shape)
+        part = data[header.begin : header.end]
+        expected = tensor.contiguous().flatten().view(torch.uint8) if tensor.numel() else torch.zeros(0)
+        assert part == expected.numpy().astype("uint8").tobytes()
+
+
+class Canary:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.path),))
+
+
+def test_code_in_a_pytorch_archive_is_not_run(double, tensors, tmp_path):
+    state = {name: torch.tensor(array) for name, array in tensors.items()}
+    publish(double, {"pytorch_model.bin": archive({**state, "canary": Canary(tmp_path / "sung")})})
+    with pytest.raises(InputError, match="holds posix.mkdir beside tensors, which could run code"):
+        read_headers(SOURCE)
+    assert not (tmp_path / "sung").exists()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize(("content", "message"), [
+    (lambda _: b"words" * 10, "no PyTorch archive"),
+    (lambda state: archive(state)[:-100], "no PyTorch archive"),
+    (lambda _: archive([1, 2]), "no tensors by name"),
+    (lambda _: archive({"a": torch.zeros(3, 4).T}), "'a' is a view of another order"),
+    (lambda _: archive({"a": torch.sparse_coo_tensor([[0]], [1.0], (3,))}), "beside tensors"),
+])  # fmt: skip
+def test_pytorch_archives_that_cannot_be_read(double, tensors, content, message):
+    publish(double, {"pytorch_model.bin": content(tensors)})
+    with pytest.raises(InputError, match=message) as caught:
+        read_headers(SOURCE)
+    assert "\n" not in str(caught.value)
+
+
+def test_offline_mode_reads_archives_in_the_cache(double, tensors, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    fill_cache(tmp_path / "cache", torch_files(tensors, 2) | {"config.json": json.dumps(LLAMA).encode()}, "b" * 40)
+    assert_values(fetched(read_headers(SOURCE), tmp_path), tensors)
+    assert not double.requests
 
 
 @pytest.mark.parametrize(("source", "parsed"), [

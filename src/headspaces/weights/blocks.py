@@ -10,23 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headspaces.errors import InputError
-from headspaces.jobs import whole_file
 from headspaces.layouts import LAYOUTS, layer_tensors
 from headspaces.models import Shape
 from headspaces.weights.dtypes import SCALE, decode, rescale
-from headspaces.weights.folder import stream_folder
-from headspaces.weights.gguf_file import stream_gguf
-from headspaces.weights.headers import Headers, Stream, TensorHeader, scale_block
-from headspaces.weights.hub import stream_hub
+from headspaces.weights.headers import TensorHeader
 from headspaces.weights.safetensors_file import read_header
-from headspaces.weights.torch_file import stream_torch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,55 +29,6 @@ if TYPE_CHECKING:
 
 FORMAT = "headspaces-weights"
 FORMAT_VERSION = 1
-
-_STREAMS: dict[str, Callable[[Headers, Iterable[str]], Stream]] = {
-    "safetensors": stream_folder,
-    "gguf": stream_gguf,
-    "torch": stream_torch,
-    "hub": stream_hub,
-}
-
-
-def fetch_block(headers: Headers, layers: range, path: str | Path) -> None:
-    """Write the attention weights of consecutive layers as one safetensors file.
-
-    Parameters
-    ----------
-    headers
-        The checkpoint.
-    layers
-        Which layers.
-    path
-        The file; it appears whole or not at all.
-
-    Raises
-    ------
-    InputError
-        If the checkpoint cannot be read, has changed, or delivers another number of bytes than its header says.
-    """
-    names = headers.layer_names(layers)
-    stream = _STREAMS[headers.files[headers.tensors[names[0]].file].form]
-    sizes = {name: _stored(headers.tensors[name]) for name in names}
-    sums = dict.fromkeys(names, "0" * 64)
-    with whole_file(path) as beside, beside.open("wb") as file:
-        offsets = _offsets(sizes)
-        header = _header_bytes(headers, layers, sizes, offsets, sums)
-        file.write(header)
-        for name, chunks in stream(headers, names):
-            digest, written = hashlib.sha256(), 0
-            file.seek(len(header) + offsets[name])
-            for chunk in chunks:
-                digest.update(chunk)
-                written += len(chunk)
-                file.write(chunk)
-            if written != sizes[name].size:
-                raise InputError(
-                    f"{headers.source}: tensor {name!r} gave {written} bytes, expected {sizes[name].size}; run again"
-                )
-            sums[name] = digest.hexdigest()
-        # The sums have a fixed width, so the header that holds them fits in place of the first one.
-        file.seek(0)
-        file.write(_header_bytes(headers, layers, sizes, offsets, sums))
 
 
 def read_block(path: str | Path) -> list[LayerHeads]:
@@ -173,55 +118,6 @@ def same_weights(blocks: Mapping[str, Iterable[str | Path]]) -> list[tuple[str, 
         if same:
             found.append((one, other, same, len(common)))
     return found
-
-
-def _stored(tensor: TensorHeader) -> TensorHeader:
-    """Header of a tensor as it is written: GGUF types become float32."""
-    if not tensor.dtype.startswith("ggml:"):
-        return TensorHeader(tensor.dtype, tensor.shape, "", 0, tensor.size)
-    elements = 1
-    for length in tensor.shape:
-        elements *= length
-    return TensorHeader("F32", tensor.shape, "", 0, 4 * elements)
-
-
-def _offsets(sizes: Mapping[str, TensorHeader]) -> dict[str, int]:
-    offsets, position = {}, 0
-    for name, tensor in sizes.items():
-        offsets[name], position = position, position + tensor.size
-    return offsets
-
-
-def _header_bytes(
-    headers: Headers,
-    layers: range,
-    tensors: Mapping[str, TensorHeader],
-    offsets: Mapping[str, int],
-    sums: Mapping[str, str],
-) -> bytes:
-    metadata = {
-        "format": FORMAT,
-        "format_version": str(FORMAT_VERSION),
-        "source": headers.source,
-        "revision": headers.revision,
-        "model_type": headers.model_type,
-        "layout": headers.layout,
-        "prefix": headers.prefix,
-        "kinds": headers.kinds,
-        "shape": json.dumps(asdict(headers.shape)),
-        "first_layer": str(layers[0]),
-        "n_layers": str(len(layers)),
-        "sha256": json.dumps(sums),
-    }
-    if block := scale_block(headers.config):
-        metadata["scale_block"] = json.dumps(block)
-    content: dict[str, object] = {"__metadata__": metadata}
-    for name, tensor in tensors.items():
-        begin = offsets[name]
-        content[name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [begin, begin + tensor.size]}
-    text = json.dumps(content, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
 
 
 def _read_scaled(

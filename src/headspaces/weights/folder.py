@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from headspaces.errors import InputError
-from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader
+from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader, unchanged
 from headspaces.weights.safetensors_file import read_header
 from headspaces.weights.torch_file import read_torch
 
@@ -123,20 +123,20 @@ def stream_folder(headers: Headers, names: Iterable[str]) -> Stream:
     """Yield the named tensors' bytes in the order of the files."""
     for name in sorted(names, key=lambda name: (headers.tensors[name].file, headers.tensors[name].begin)):
         tensor = headers.tensors[name]
-        file = headers.files[tensor.file]
-        path = Path(file.location)
-        if not path.is_file() or path.stat().st_size != file.size:
-            raise InputError(f"{path}: has changed since its header was read; delete the model's headers and run again")
+        path = unchanged(headers.files[tensor.file])
         yield name, _chunks(path, tensor)
 
 
 def _chunks(path: Path, tensor: TensorHeader) -> Iterator[bytes]:
-    with path.open("rb") as stream:
-        stream.seek(tensor.begin)
-        left = tensor.size
-        while left:
-            chunk = stream.read(min(CHUNK, left))
-            if not chunk:
-                raise InputError(f"{path}: ends before byte {tensor.end}; it was cut off while being read")
-            left -= len(chunk)
-            yield chunk
+    try:
+        with path.open("rb") as stream:
+            stream.seek(tensor.begin)
+            left = tensor.size
+            while left:
+                chunk = stream.read(min(CHUNK, left))
+                if not chunk:
+                    raise InputError(f"{path}: ends before byte {tensor.end}; it was cut off while being read")
+                left -= len(chunk)
+                yield chunk
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error

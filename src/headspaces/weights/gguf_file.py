@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headspaces.errors import InputError
-from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader
+from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader, unchanged
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -177,7 +177,7 @@ def stream_gguf(headers: Headers, names: Iterable[str]) -> Stream:
     for name in sorted(names, key=lambda name: headers.tensors[name].begin):
         tensor = headers.tensors[name]
         kind = GGMLQuantizationType[tensor.dtype.removeprefix("ggml:")]
-        raw = np.memmap(headers.files[tensor.file].location, np.uint8, "r", tensor.begin, (tensor.size,))
+        raw = np.memmap(unchanged(headers.files[tensor.file]), np.uint8, "r", tensor.begin, (tensor.size,))
         try:
             if kind in (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.F64):
                 values = raw.view({"F32": "<f4", "F16": "<f2", "F64": "<f8"}[kind.name]).reshape(tensor.shape)

@@ -181,6 +181,20 @@ def needed_headers(
     )
 
 
+def unchanged(file: FileHeader) -> Path:
+    """Return the path of a local file, which must still be as long as when its header was read.
+
+    Raises
+    ------
+    InputError
+        If it is not.
+    """
+    path = Path(file.location)
+    if not path.is_file() or path.stat().st_size != file.size:
+        raise InputError(f"{path}: has changed since its header was read; delete the model's headers and run again")
+    return path
+
+
 def scale_block(config: Mapping[str, Any]) -> tuple[int, int] | None:
     """Rows and columns that share one scale in an FP8 checkpoint, or None."""
     block = (config.get("quantization_config") or {}).get("weight_block_size")

@@ -8,18 +8,27 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from headspaces.errors import InputError
-from headspaces.weights.folder import INDEX, SINGLE, check_index, read_folder, stream_folder, weight_map
+from headspaces.weights.folder import (
+    INDEX,
+    SINGLE,
+    TORCH_INDEX,
+    TORCH_SINGLE,
+    check_index,
+    stream_folder,
+    weight_map,
+)
 from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader
 from headspaces.weights.ranges import Progress, Window, merged_ranges
 from headspaces.weights.remote import RemoteFile, explained, patiently
 from headspaces.weights.safetensors_file import header_length, parse_header, read_header
+from headspaces.weights.torch_archive import ReadRange, read_archive
 
 logger = logging.getLogger(__name__)
 
@@ -72,29 +81,45 @@ def read_hub(source: str) -> tuple[str, dict[str, Any], dict[str, TensorHeader],
     from huggingface_hub import is_offline_mode
 
     wanted = parse_hub(source)
-    if is_offline_mode():
-        return _read_cached(wanted)
-    commit, listed = _list_files(wanted)
+    commit, listed = _list_cached(wanted) if is_offline_mode() else _list_files(wanted)
     files = {name: RemoteFile(wanted.repository, commit, name, *mark) for name, mark in listed.items()}
     config = _read_json(files, "config.json", wanted)
-    if SINGLE in files:
-        placed, names = {}, [SINGLE]
-    elif INDEX in files:
-        placed = weight_map(_read_json(files, INDEX, wanted), f"{source}: {INDEX}")
-        names = sorted(set(placed.values()))
-    else:
-        raise InputError(
-            f"{source}: no {SINGLE} and no {INDEX}; a revision refs/pr/N may hold a conversion, or run "
-            f"`hf download {wanted.repository}` and name the folder or the .gguf file"
-        )
-    if missing := [name for name in names if name not in files]:
-        raise InputError(f"{source}: {INDEX} names the file {missing[0]}, which the repository does not hold")
+    place, placed = _find_weights(files, wanted)
+    names = sorted(set(placed.values())) or [place]
+    for name in names:
+        if name not in files:
+            raise _absent(name, f"{source}: {place} names the file {name}, which the repository does not hold", wanted)
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         found = dict(zip(names, pool.map(lambda name: _read_file_header(files[name]), names), strict=True))
     tensors = {key: tensor for name in names for key, tensor in found[name][0].items() if placed.get(key, name) == name}
-    check_index(placed, tensors, f"{source}: {INDEX}")
+    check_index(placed, tensors, f"{source}: {place}")
     places = {name: FileHeader(name, found[name][1], files[name].etag, "hub") for name in names}
     return commit, config, tensors, places
+
+
+def _find_weights(files: Mapping[str, RemoteFile], wanted: HubSource) -> tuple[str, dict[str, str]]:
+    """Return the file or the index that holds the weights, and which file holds which tensor."""
+    where = f"hub:{wanted.repository}"
+    place = next((name for name in (SINGLE, INDEX, TORCH_SINGLE, TORCH_INDEX) if name in files), None)
+    if place is None:
+        message = (
+            f"{where}: neither {SINGLE} nor {TORCH_SINGLE} nor an index of several is there; run "
+            f"`hf download {wanted.repository}` and name a .gguf file, or name a revision with converted weights"
+        )
+        raise _absent(SINGLE, message, wanted)
+    if not place.endswith(".json"):
+        return place, {}
+    return place, weight_map(_read_json(files, place, wanted), f"{where}: {place}")
+
+
+def _absent(name: str, message: str, wanted: HubSource) -> InputError:
+    """Say that a file is missing: from the cache in offline mode, else from the repository."""
+    from huggingface_hub import is_offline_mode
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    if is_offline_mode():
+        return explained(OfflineModeIsEnabled(), wanted.repository, wanted.revision, name)
+    return InputError(message)
 
 
 def moved_revision(headers: Headers) -> str | None:
@@ -202,15 +227,27 @@ def _read_json(files: Mapping[str, RemoteFile], name: str, wanted: HubSource) ->
 
 
 def _read_file_header(file: RemoteFile) -> tuple[dict[str, TensorHeader], int]:
-    """Return a file's tensors and its size, from the cache or by two range requests."""
+    """Return a file's tensors and its size, from the cache or by a few small range requests."""
     where = f"hub:{file.repository}@{file.commit[:12]}: {file.name}"
-    if cached := cached_file(file.repository, file.commit, file.name):
+    cached = cached_file(file.repository, file.commit, file.name)
+    if cached and not file.name.endswith(".bin"):
         return read_header(cached, file.name), cached.stat().st_size
     size = file.size if file.size is not None else _ask_size(file)
     file = replace(file, size=size)
+    if file.name.endswith(".bin"):
+        return read_archive(_local_range(cached) if cached else file.read, file.name, size, where), size
     start = b"".join(file.read(0, min(8, size))) if size else b""
     length = header_length(start, size, where)
     return parse_header(b"".join(file.read(8, 8 + length)), file.name, size, where), size
+
+
+def _local_range(path: Path) -> ReadRange:
+    def read(begin: int, end: int) -> Iterator[bytes]:
+        with path.open("rb") as stream:
+            stream.seek(begin)
+            yield stream.read(end - begin)
+
+    return read
 
 
 def _ask_size(file: RemoteFile) -> int:
@@ -239,20 +276,15 @@ def cached_file(repository: str, revision: str, name: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def _read_cached(
-    wanted: HubSource,
-) -> tuple[str, dict[str, Any], dict[str, TensorHeader], dict[str, FileHeader]]:
-    """Read headers in offline mode: the model must be in the cache whole."""
+def _list_cached(wanted: HubSource) -> tuple[str, dict[str, tuple[int | None, str]]]:
+    """List what the cache holds of a revision, for offline mode."""
     from huggingface_hub.errors import OfflineModeIsEnabled
 
     config = cached_file(wanted.repository, wanted.revision, "config.json")
-    snapshot = config.parent if config else None
-    if snapshot is None or not ((snapshot / SINGLE).is_file() or (snapshot / INDEX).is_file()):
-        missing = "config.json" if config is None else SINGLE
-        raise explained(OfflineModeIsEnabled(), wanted.repository, wanted.revision, missing)
-    _, content, tensors, files = read_folder(snapshot)
-    places = {name: FileHeader(name, file.size, "", "hub") for name, file in files.items()}
-    return snapshot.name, content, tensors, places
+    if config is None:
+        raise explained(OfflineModeIsEnabled(), wanted.repository, wanted.revision, "config.json")
+    files = {path.name: (path.stat().st_size, "") for path in config.parent.iterdir() if path.is_file()}
+    return config.parent.name, dict(files)
 
 
 def _split_by_cache(headers: Headers, names: list[str]) -> tuple[tuple[Headers, list[str]] | None, list[str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headspaces.errors import InputError
-from headspaces.weights.headers import Headers, Stream, TensorHeader
+from headspaces.weights.headers import Headers, Stream, TensorHeader, unchanged
 
 if TYPE_CHECKING:
     import torch
@@ -74,12 +74,7 @@ def stream_torch(headers: Headers, names: Iterable[str]) -> Stream:
     for name in ordered:
         file = headers.tensors[name].file
         if file != opened:
-            path = Path(headers.files[file].location)
-            if not path.is_file() or path.stat().st_size != headers.files[file].size:
-                raise InputError(
-                    f"{path}: has changed since its header was read; delete the model's headers and run again"
-                )
-            weights, opened = _load(path)[0], file
+            weights, opened = _load(unchanged(headers.files[file]))[0], file
         yield name, [weights[name].detach().contiguous().view(torch.uint8).numpy().tobytes()]
 
 
