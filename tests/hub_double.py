@@ -229,7 +229,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return None
-        time.sleep(answer.stall)
+        if answer.stall:
+            time.sleep(answer.stall)
         return self._send(content, begin, end, answer.cut_after)
 
     def _send(self, content: Content, begin: int, end: int, cut_after: int) -> None:

@@ -1,5 +1,6 @@
 """The Hub source against a double of the Hub: few bytes, much patience, clear refusals."""
 
+import importlib
 import io
 import json
 import logging
@@ -160,7 +161,7 @@ def test_progress_is_shown_in_bytes(double, tensors, tmp_path, monkeypatch, capl
     bars = []
 
     class Bar:
-        def __init__(self, total, unit, unit_scale, **_):
+        def __init__(self, total, unit, **_):
             self.total, self.unit, self.done = total, unit, 0
             bars.append(self)
 
@@ -172,7 +173,7 @@ def test_progress_is_shown_in_bytes(double, tensors, tmp_path, monkeypatch, capl
 
     publish(double, {"model.safetensors": safetensors(tensors)})
     headers = read_headers(SOURCE)
-    monkeypatch.setattr("huggingface_hub.utils.tqdm", Bar)
+    monkeypatch.setattr(importlib.import_module("huggingface_hub.utils.tqdm"), "tqdm", Bar)
     double.fail(Answer(cut_after=1000), 2, "/storage/")
     with caplog.at_level(logging.INFO, "headspaces"):
         fetched(headers, tmp_path)
