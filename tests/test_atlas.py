@@ -18,6 +18,7 @@ from scipy.linalg import subspace_angles
 
 from headspaces import atlas
 from headspaces.results import ModelResults
+from headspaces.store import write_arrays
 
 LAYERS, HEADS, GROUPS, WIDTH, OWN = 5, 4, 2, 24, 4
 NAME = "<script>window.hacked=1</script>"
@@ -137,6 +138,18 @@ def test_principal_angles_are_those_of_scipy(model: dict[str, Any]) -> None:
         one, other = model["bases"]["O"][writer, pair // GROUPS], model["bases"]["V"][reader, pair % GROUPS]
         expected = np.cos(subspace_angles(one, other)[::-1])
         np.testing.assert_allclose(model["cosines"]["OV"][place], expected, atol=1e-12)
+
+
+def test_bases_are_read_from_the_files_of_blocks(model: dict[str, Any], tmp_path: Path) -> None:
+    paths = []
+    for start, stop in ((0, 2), (2, 3), (3, LAYERS)):
+        arrays = {f"{kind}/basis": basis[start:stop] for kind, basis in model["bases"].items()}
+        arrays |= {f"rank/{kind}": np.full(basis.shape[:2], OWN)[start:stop] for kind, basis in model["bases"].items()}
+        paths.append(tmp_path / f"layers{start:03d}-{stop - 1:03d}.h5")
+        write_arrays(paths[-1], "bases", arrays, {"model": "m"})
+    read = atlas.stored_bases(paths)
+    for kind, layer in (("O", 0), ("V", 1), ("K", 2), ("Q", 3), ("O", 4)):
+        np.testing.assert_array_equal(read(kind, layer), model["bases"][kind][layer])
 
 
 def test_a_space_of_lower_rank_has_fewer_angles(model: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from markupsafe import Markup
 import headspaces
 from headspaces.jobs import whole_file
 from headspaces.results import NULLS, Comparison, ModelResults
+from headspaces.store import dataset_names, read_arrays
 
 TEMPLATES = Path(__file__).with_name("templates")
 STRONGEST = 500
@@ -59,7 +60,7 @@ def principal_cosines(
     overlaps, attributes
         The model's overlaps file.
     read_basis
-        Gives the orthonormal bases of one kind and layer; columns beyond a space's rank are zero.
+        Gives the orthonormal bases of one kind and layer (:func:`stored_bases`); columns beyond a rank are zero.
 
     Returns
     -------
@@ -70,6 +71,26 @@ def principal_cosines(
     read = lru_cache(maxsize=8)(read_basis)
     results = ModelResults(str(attributes["model"]), attributes, overlaps)
     return {comparison.spaces: _cosines(comparison, overlaps, read) for comparison in results.compare_all()}
+
+
+def stored_bases(paths: Sequence[str | Path]) -> ReadBasis:
+    """Read bases from a model's files, in the order of its layers; three kinds of a file are held at a time."""
+    first: list[tuple[int, str | Path]] = []
+    n_layers = 0
+    for path in paths:
+        first.append((n_layers, path))
+        rank = next(name for name in dataset_names(path, "bases") if name.startswith("rank/"))
+        n_layers += len(read_arrays(path, "bases", [rank])[rank])
+
+    @lru_cache(maxsize=3)
+    def read(path: str | Path, kind: str) -> np.ndarray:
+        return read_arrays(path, "bases", [f"{kind}/basis"])[f"{kind}/basis"]
+
+    def basis(kind: str, layer: int) -> np.ndarray:
+        start, path = next((start, path) for start, path in reversed(first) if start <= layer)
+        return np.asarray(read(path, kind)[layer - start])
+
+    return basis
 
 
 def _cosines(comparison: Comparison, overlaps: Mapping[str, np.ndarray], read: ReadBasis) -> np.ndarray:
