@@ -409,6 +409,20 @@ def test_shown_rows_go_to_markdown_and_all_rows_to_the_csv(model, tmp_path):
     assert markdown.count("| within | O |") == latex.count("within & O &") == 1
 
 
+def test_long_and_wide_latex_tables_stay_on_the_page(tmp_path):
+    frame = tidy("model n_a", [{"model": "m", "n_a": k} for k in range(41)])
+    for rows, environment in ((40, "tabular"), (41, "longtable")):
+        latex = written(Table(frame.head(rows)), tmp_path)[2]
+        assert latex.count(f"{{{environment}}}") == 2
+        assert latex.count("\\endhead") == (environment == "longtable")
+        assert latex.count("\\begin{table}") == latex.count("\\end{table}") == (environment == "tabular")
+        assert latex.count("\\begingroup") == latex.count("\\endgroup") == (environment == "longtable")
+        assert "scriptsize" not in latex
+        assert latex.count("m & ") == rows
+    wide = tidy("n_a n_b n_c n_d n_e n_f n_g n_h n_i", [{}])
+    assert "\\scriptsize" in written(Table(wide), tmp_path)[2]
+
+
 @pytest.mark.parametrize(
     ("value", "column", "text"),
     [

@@ -111,7 +111,7 @@ def figure7(data: pd.DataFrame, axes: Axes) -> None:
                 "label": LABELS[series] + (", p95" if tail else ", median"),
             }
             if series == "observed":
-                axes.plot(x, part["value"], "^" if tail else "o", ms=1.3 * size, zorder=3, **style)
+                axes.plot(x, part["value"], "^" if tail else "o", ms=min(1.3 * size, 2.4), zorder=3, **style)
             else:
                 style["alpha"] = 0.55 if tail else 1.0
                 axes.vlines(x, part["low"], part["high"], lw=size, **style)

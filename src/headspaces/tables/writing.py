@@ -19,6 +19,10 @@ from headspaces.report_items import TABLES, Item
 from headspaces.tidy import missing, whole, write_csv
 
 MISSING = "–"
+WIDE = 8
+"""Columns beyond which a LaTeX table is set small, to stay on the page."""
+LONG = 40
+"""Rows beyond which a LaTeX table breaks over pages."""
 
 
 @dataclass(frozen=True)
@@ -155,23 +159,27 @@ def markdown(item: Item, table: Table) -> str:
 
 
 def latex(name: str, item: Item, table: Table) -> str:
-    """Return the table as a LaTeX float with booktabs rules: caption, rows, notes."""
+    """Return the table in LaTeX with booktabs rules: caption, rows, notes; a long one breaks over pages."""
     columns, rows = _cells(table)
+    long = len(rows) > LONG
+    spec = "".join("r" if number else "l" for number in _numeric(table))
+    caption = f"\\caption{{{escape_latex(item.title)}.}}\\label{{tab:{name}}}"
+    begin = (
+        ["\\begin{longtable}{" + spec + "}", caption + " \\\\"] if long else [caption, "\\begin{tabular}{" + spec + "}"]
+    )
     lines = [
-        "% needs \\usepackage{booktabs}",
-        "\\begin{table}",
-        "\\centering",
-        f"\\caption{{{escape_latex(item.title)}.}}",
-        f"\\label{{tab:{name}}}",
-        f"\\begin{{tabular}}{{{''.join('r' if number else 'l' for number in _numeric(table))}}}",
+        "% needs \\usepackage{booktabs" + (",longtable}" if long else "}"),
+        "\\begingroup" if long else "\\begin{table}\n\\centering",
+        *(["\\scriptsize\\setlength{\\tabcolsep}{3pt}"] if len(columns) > WIDE else []),
+        *begin,
         "\\toprule",
         " & ".join(escape_latex(heading(column)) for column in columns) + " \\\\",
-        "\\midrule",
+        "\\midrule" + ("\n\\endhead" if long else ""),
         *(" & ".join(_latex_cell(cell) for cell in row) + " \\\\" for row in rows),
         "\\bottomrule",
-        "\\end{tabular}",
+        "\\end{longtable}" if long else "\\end{tabular}",
         *(f"\\par\\footnotesize {escape_latex(note)}" for note in (*item.notes, *table.notes)),
-        "\\end{table}",
+        "\\par\\endgroup" if long else "\\end{table}",
     ]
     return "\n".join(lines) + "\n"
 
