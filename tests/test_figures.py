@@ -120,6 +120,20 @@ def test_figure4_and_5_numbers_keep_the_pairs_together():
     )
 
 
+def test_pairs_without_a_write_are_left_out():
+    model = random_model("m", n_layers=3, n_query_heads=3, n_kv_heads=2)
+    for name in ("energy_fraction", "linear"):
+        model.activations[f"V/{name}"][0, 1, 2] = np.nan
+    assert len(picked(NUMBERS["figure4"]([model]), spaces="OV")) == 3 * 6 - 2
+    rho, share = (
+        values[0, 1, :2].ravel() for values in (model.overlaps["cross/OV/rho"], model.activations["V/energy_fraction"])
+    )
+    numbers = NUMBERS["figure5"]([model])
+    row = picked(numbers, quantity="spearman", spaces="OV", writer_layer=0, reader_layer=1)
+    assert row["value"].tolist() == pytest.approx([stats.spearmanr(rho, share).statistic])
+    assert picked(numbers, quantity="linear")["value"].notna().all()
+
+
 def test_figure6_numbers_leave_out_layers_without_pairs():
     numbers = NUMBERS["figure6"]([tiny_model()])
     assert set(numbers["spaces"]) == {"O", "Q"}

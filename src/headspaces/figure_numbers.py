@@ -209,7 +209,10 @@ def _activations(models: Sequence[ModelResults]) -> list[tuple[ModelResults, str
 
 
 def _activation_pairs(model: ModelResults, kind: str, values: Mapping[str, str]) -> pd.DataFrame:
-    """Every pair of heads across layers: where it is, its rho, and values of the activations under other names."""
+    """Every pair of heads across layers: where it is, its rho, and values of the activations under other names.
+
+    Pairs without one of them (a space of dimension zero, a head that writes nothing) are left out.
+    """
     place = f"cross/O{kind}/rho"
     rho = model.overlaps[place]
     writers, readers = np.triu_indices(len(rho), k=1)
@@ -224,13 +227,15 @@ def _activation_pairs(model: ModelResults, kind: str, values: Mapping[str, str])
     frame = pd.DataFrame({**columns, "rho": rho[writers, readers].ravel(), **found})
     frame.insert(0, "model", model.name)
     frame.insert(1, "spaces", f"O{kind}")
-    return frame
+    return frame.dropna(ignore_index=True)
 
 
 def _spearman_rows(model: ModelResults, kind: str) -> Iterator[Row]:
     rho, share = (model.across_values(f"O{kind}", *which) for which in (("rho",), ("energy_fraction", "activations")))
     for writer, reader, one, other in zip(*np.triu_indices(model.attributes["n_layers"], k=1), rho, share):
+        defined = np.isfinite(one) & np.isfinite(other)
         # A constant has no ranks to correlate.
-        if np.ptp(one) > 0 and np.ptp(other) > 0:
+        if defined.any() and np.ptp(one[defined]) > 0 and np.ptp(other[defined]) > 0:
+            value = stats.spearmanr(one[defined], other[defined]).statistic
             yield {"model": model.name, "quantity": "spearman", "spaces": f"O{kind}", "writer_layer": writer,
-                   "reader_layer": reader, "value": stats.spearmanr(one, other).statistic}  # fmt: skip
+                   "reader_layer": reader, "value": value}  # fmt: skip

@@ -89,10 +89,14 @@ def _quantities_beside(draws: Mapping[str, Draw]) -> Callable[[pd.DataFrame], Ro
         found = []
         for model, of_model in numbers.groupby("model", sort=False):
             by_quantity = dict(list(of_model.groupby("quantity", sort=False)))
-            found.append([
-                Panel(str(model), by_quantity[quantity], draw, "pairs" if quantity == "linear" else "")
-                for quantity, draw in draws.items() if quantity in by_quantity
-            ])  # fmt: skip
+            line = []
+            for quantity, draw in draws.items():
+                if quantity in by_quantity:
+                    data = by_quantity[quantity]
+                    counts = quantity == "linear"  # of pairs, of one kind of reader
+                    title = f"{model}, {arrow(data['spaces'].iloc[0])}" if counts else str(model)
+                    line.append(Panel(title, data, draw, "pairs" if counts else ""))
+            found.append(line)
         return found
 
     return rows
