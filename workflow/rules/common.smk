@@ -24,7 +24,8 @@ except InputError as error:
 MODELS = STUDY.models
 SETTINGS = STUDY.settings
 TEXT = re.sub(r"[^A-Za-z0-9._-]+", "-", SETTINGS["activations"]["text"]).strip("-.")
-STAGES = ["overlaps", "self_heads", "activations"]
+NULL_MODELS = ["rotation", "reassignment"]
+STAGES = ["overlaps", "nulls", "self_heads", "activations"]
 
 
 def models_with(item):
@@ -49,6 +50,8 @@ wildcard_constraints:
     study=re.escape(STUDY.name),
     block=r"layers\d+-\d+",
     text=re.escape(TEXT),
+    null="|".join(NULL_MODELS),
+    samples=r"\d{4}-\d{4}",
     table="|".join(TABLES),
     figure="|".join(FIGURES),
 
@@ -59,6 +62,22 @@ def blocks(stage, suffix):
         f"results/{stage}/{wildcards.model}/{block}.{suffix}"
         for block in MODELS[wildcards.model].blocks
     ]
+
+
+def null_shards(wildcards):
+    """Shards of both null models that hold the samples which the study asks for."""
+    size = MODELS[wildcards.model].samples_per_shard
+    return [
+        f"results/nulls/{wildcards.model}/{null}.{first:04d}-{first + size - 1:04d}.h5"
+        for null in NULL_MODELS
+        for first in range(0, SETTINGS["nulls"]["samples"], size)
+    ]
+
+
+def templates(name):
+    """Files that a page is made of."""
+    folder = os.path.join(ROOT, "src/headspaces/templates")
+    return sorted(os.path.join(folder, file) for file in os.listdir(folder) if file.startswith(name))
 
 
 def wheel_file(wildcards):

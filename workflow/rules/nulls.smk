@@ -1,0 +1,55 @@
+"""nulls: the spread of overlaps under two null models of the same weights (RW sections 5.1 to 5.3).
+
+Needs a model's weights and overlaps. Makes ``results/nulls/{model}/{null}.{samples}.h5``, shards of consecutive samples,
+and ``results/nulls/{model}.h5``, the first samples that the study asks for. A sample's numbers depend on the seed, the
+model and its own number alone: more samples are more shards.
+"""
+
+
+rule null_shard:
+    """Draw some samples of one null model."""
+    input:
+        weights=blocks("weights", "safetensors"),
+        overlaps="results/overlaps/{model}.h5",
+        code=sources("nulls", "weights.blocks", "store"),
+    output:
+        "results/nulls/{model}/{null}.{samples}.h5",
+    log:
+        "results/logs/nulls/{model}/{null}.{samples}.log",
+    benchmark:
+        "results/benchmarks/nulls/{model}/{null}.{samples}.tsv"
+    conda:
+        "../../envs/headspaces.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=240,
+    params:
+        seed=SETTINGS["seed"],
+        fold=SETTINGS["fold"],
+        dtype=lambda wildcards: MODELS[wildcards.model].nulls_dtype,
+    script:
+        "../scripts/null_shard.py"
+
+
+rule nulls:
+    """Put the shards of a model's null samples together."""
+    input:
+        shards=null_shards,
+        code=sources("nulls", "store"),
+    output:
+        "results/nulls/{model}.h5",
+    log:
+        "results/logs/nulls/{model}.log",
+    benchmark:
+        "results/benchmarks/nulls/{model}.tsv"
+    localrule: True
+    conda:
+        "../../envs/headspaces.yaml"
+    resources:
+        mem_mb=4000,
+        runtime=10,
+    params:
+        samples=SETTINGS["nulls"]["samples"],
+    script:
+        "../scripts/nulls.py"
