@@ -1,0 +1,341 @@
+"""What the stages of the pipeline cost for a model, from its shape alone: operations, memory, disk and time.
+
+The rules ask for memory and minutes with :func:`memory_mb` and :func:`minutes`; :mod:`headspaces.plan` adds a study up.
+Only the standard library is imported here: the Snakefile reads this module at every start.
+
+Operations are floating-point additions and multiplications in float64. Where a stage does other work than large matrix
+products, its operations are multiplied by how much slower than these they run, so that one rate gives the time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from headspaces.models import Model
+
+NULL_MODELS = 2
+"""Rotation and reassignment."""
+
+START_SECONDS = 4.0
+"""Start of a job: Snakemake's own process, and the imports of the one that computes."""
+
+CORE_GFLOPS = 10.0
+"""Rate per thread at which the requested minutes are reckoned: half of what a core of 2015 gives in float64."""
+
+MARGIN = 1.3
+"""Requested memory over the predicted peak."""
+
+PATIENCE = 3.0
+"""Requested minutes over the predicted ones: a job that is stopped at its limit has cost all of its time."""
+
+LEAST_MINUTES = 15
+"""Requested at least: file systems are slow at times."""
+
+THREAD_SECONDS = 20.0
+MOST_THREADS = 16
+
+MIB = 2**20
+
+PROCESS = 200 * MIB
+"""A process with numpy, scipy, HDF5 and the work buffers of BLAS: measured 110 to 170 MiB."""
+
+TORCH_PROCESS = 900 * MIB
+"""A process with torch and transformers: measured 500 to 800 MiB."""
+
+TILES = 160 * MIB
+"""Per thread of the kernel: its tiles (64 MiB), and products of pairs of bases."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a job is given and a study asks for.
+
+    Attributes
+    ----------
+    threads
+        Threads of a job.
+    samples
+        Samples of each null model.
+    tokens
+        Tokens of the text that models are run on.
+    """
+
+    threads: int = 1
+    samples: int = 30
+    tokens: int = 2048
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one stage costs for one model.
+
+    Attributes
+    ----------
+    memory
+        Peak of the largest job, in bytes.
+    disk
+        Bytes of all files that stay.
+    operations
+        Of all jobs together.
+    jobs
+        Number of jobs.
+    longest
+        Part of the operations that the longest job has.
+    """
+
+    memory: float | int
+    disk: float | int
+    operations: float | int
+    jobs: int = 1
+    longest: float = 1.0
+
+    def seconds(self, gflops: float) -> float:
+        """Return the expected time of all jobs one after the other, at a rate of matrix products in float64."""
+        return self.jobs * START_SECONDS + self.operations / (gflops * 1e9)
+
+
+def stage_cost(stage: str, model: Model, work: Workload | None = None) -> Cost:
+    """Predict what a stage, a key of :data:`STAGES`, costs for a model."""
+    return STAGES[stage](model, work or Workload())
+
+
+def memory_mb(stage: str, model: Model, threads: int = 1, attempt: int = 1) -> int:
+    """Return the memory to ask for, in MiB: the predicted peak with a margin, and half as much more for every retry."""
+    peak = stage_cost(stage, model, Workload(threads)).memory
+    return math.ceil(MARGIN * peak / MIB * (1 + (attempt - 1) / 2))
+
+
+def minutes(stage: str, model: Model, threads: int = 1, attempt: int = 1) -> int:
+    """Return the minutes to ask for: of the longest job, at :data:`CORE_GFLOPS`; as many more for every retry."""
+    # Threads wait for each other, and for memory.
+    seconds = START_SECONDS + _longest_seconds(stage, model) / math.pow(threads, 0.8)
+    return attempt * max(LEAST_MINUTES, math.ceil(PATIENCE * seconds / 60))
+
+
+def n_threads(stage: str, model: Model) -> int:
+    """Return the threads that are worth having: one for every :data:`THREAD_SECONDS` that one thread would take."""
+    return min(MOST_THREADS, max(1, math.ceil(_longest_seconds(stage, model) / THREAD_SECONDS)))
+
+
+def _longest_seconds(stage: str, model: Model) -> float:
+    cost = stage_cost(stage, model)
+    return cost.longest * cost.operations / (CORE_GFLOPS * 1e9)
+
+
+@dataclass(frozen=True)
+class _Size:
+    """Sizes that the formulas share."""
+
+    model: Model
+
+    @property
+    def heads(self) -> int:
+        """Heads of all kinds in a layer."""
+        return sum(self.model.shape.n_heads(kind) for kind in self.model.kinds)
+
+    @property
+    def panel(self) -> int:
+        """Bytes of the largest layer and kind in float64."""
+        shape = self.model.shape
+        return 8 * shape.d_model * shape.d_head * max(shape.n_heads(kind) for kind in self.model.kinds)
+
+    @property
+    def block_share(self) -> float:
+        """Part of the layers that the largest block has."""
+        return max(len(layers) for layers in self.model.blocks.values()) / self.model.shape.n_layers
+
+    @property
+    def block(self) -> float:
+        """Bytes of the bases of the largest block of layers in float64."""
+        return self.model.bases_bytes * self.block_share
+
+    @property
+    def stored(self) -> float:
+        """Bytes of a stored number relative to float64."""
+        return 0.5 if self.model.bases_dtype == "float32" else 1.0
+
+    @property
+    def readers(self) -> int:
+        """Heads in a layer that are compared with earlier layers' writes."""
+        kinds = self.model.kinds
+        return sum(self.model.shape.n_heads(kind) for kind in kinds if kind != "O") if "O" in kinds else 0
+
+    @property
+    def within(self) -> int:
+        """Unordered pairs of one kind within a layer."""
+        counts = [self.model.shape.n_heads(kind) for kind in self.model.kinds]
+        return self.model.shape.n_layers * sum(n * (n - 1) // 2 for n in counts)
+
+    @property
+    def across(self) -> int:
+        """Pairs of a write and a later layer's read."""
+        return self.model.n_observed_pairs - self.within
+
+    @property
+    def square(self) -> int:
+        """Bytes of an array over all writers and readers, the undefined half included."""
+        return 8 * self.model.shape.n_layers**2 * self.model.shape.n_query_heads * self.readers
+
+    @property
+    def inside(self) -> int:
+        """Bytes of arrays of all pairs of a kind within a layer."""
+        return 8 * self.model.shape.n_layers * sum(self.model.shape.n_heads(kind) ** 2 for kind in self.model.kinds)
+
+    def kernel(self, pairs: int) -> float:
+        """Operations of the squared overlaps of some pairs by the cheaper algorithm (:mod:`headspaces.overlaps`).
+
+        ``D^2`` a pair and ``D^2 d`` a head, or ``2 D d^2`` a pair.
+        """
+        shape = self.model.shape
+        columns = shape.n_layers * self.heads * shape.d_head
+        return float(min(shape.d_model**2 * (pairs + columns), 2 * shape.d_model * shape.d_head**2 * pairs))
+
+
+def _weights(model: Model, _work: Workload) -> Cost:
+    """Fetch the attention's tensors.
+
+    They stream through; packed ones are unpacked to float32 one at a time. Two bytes a number is what checkpoints have,
+    four after unpacking. The network sets the time; the operations stand for checksums, 30 a byte.
+    """
+    packed = model.source.startswith("wheel:") or model.source.endswith(".gguf")
+    size, disk = _Size(model), model.bases_bytes / 8 * (4 if packed else 2)
+    return Cost(PROCESS / 2 + 2 * size.panel, disk, 30 * disk, len(model.blocks), size.block_share)
+
+
+def _bases(model: Model, work: Workload) -> Cost:
+    """Make orthonormal bases and direct sums, in blocks of layers.
+
+    QR of a head and the rotation of its basis take 6 D d^2, the small singular value decomposition 25 d^3, the QR of a
+    layer's heads side by side (D x nd) 2 p q^2, q the smaller side; LAPACK runs at a third of the rate of products.
+
+    In memory: the block's factors in float64, replaced by the bases as they are made, and half of it again when these
+    are stacked; for each thread the folded factors, QR's copies of them and the heads side by side.
+    """
+    size, shape, d = _Size(model), model.shape, model.shape.d_head
+    sides = [sorted((shape.d_model, shape.n_heads(kind) * d)) for kind in model.kinds]
+    sums = sum(2 * longer * shorter**2 for shorter, longer in sides)
+    operations = 3.0 * shape.n_layers * (size.heads * (6 * shape.d_model * d**2 + 25 * d**3) + sums)
+    tasks = min(work.threads, round(size.block_share * shape.n_layers) * len(model.kinds))
+    memory = PROCESS + 1.5 * size.block + 5 * tasks * size.panel
+    return Cost(memory, model.bases_bytes * size.stored, operations, len(model.blocks), size.block_share)
+
+
+def _overlaps(model: Model, work: Workload) -> Cost:
+    """Compute overlaps, angles and composition scores of all observed pairs, in one job.
+
+    The kernel runs for rho and, where there are reads, for two composition scores; an angle takes ``F^T G`` (2 D d^2),
+    its square (2 d^3) and eigenvalues (10 d^3, at half the rate of products).
+
+    In memory, without reads: a block of layers, and the one before until it is replaced. With reads: the bare and the
+    folded factors of all layers, one of them again scaled to norm 1, and the readers side by side.
+    """
+    size, d = _Size(model), model.shape.d_head
+    angles = model.n_observed_pairs * (2 * model.shape.d_model * d**2 + 22 * d**3)
+    operations = size.kernel(model.n_observed_pairs) * (3 if size.readers else 1) + angles
+    held = 3.6 * model.bases_bytes if size.readers else 2 * size.block
+    memory = PROCESS + work.threads * (TILES + size.panel) + held * size.stored + 4 * size.inside + 12 * size.square
+    return Cost(memory, 2 * size.inside + 4 * size.square, operations)
+
+
+def _nulls(model: Model, work: Workload) -> Cost:
+    """Draw the samples of both null models, in shards.
+
+    A sample takes :attr:`Model.null_sample_operations`, orthonormalisation (two rounds of Cholesky QR, 8 D d^2
+    a head), and the closest pair within each layer (``F^T G`` and some squarings, 2 D d^2 + 10 d^3 a pair); all that at
+    two thirds of the rate of products, which is twice as high in float32.
+
+    In memory: the sample's bases where reads are compared with writes; for each thread a layer's factors in float64,
+    scaled, in the sample's arithmetic, redrawn, and two rounds of orthonormalisation.
+    """
+    size, shape, d = _Size(model), model.shape, model.shape.d_head
+    single = model.nulls_dtype == "float32"
+    bases = shape.n_layers * size.heads * 8 * shape.d_model * d**2
+    closest = size.within * (2 * shape.d_model * d**2 + 10 * d**3)
+    sample = 1.5 * (model.null_sample_operations + bases + closest) * (0.5 if single else 1.0)
+    held = model.bases_bytes * (0.5 if single else 1.0) if size.readers else 0.0
+    memory = PROCESS + held + work.threads * (2 * TILES + size.panel * (4.5 if single else 7)) + 4 * size.square
+    numbers = 5 * len(model.kinds) * shape.n_layers + size.within // shape.n_layers
+    if size.readers:
+        numbers += 2 * (len(model.kinds) - 1) * shape.n_layers**2
+    samples = NULL_MODELS * work.samples
+    shards = NULL_MODELS * -(-work.samples // model.samples_per_shard)
+    # The shards stay beside the file that they are merged into.
+    return Cost(
+        memory,
+        2 * 8 * samples * numbers,
+        samples * sample,
+        shards,
+        min(model.samples_per_shard, work.samples) / samples,
+    )
+
+
+def _self_heads(model: Model, work: Workload) -> Cost:
+    """Compare heads' own spaces with others': three comparisons a layer, and 10,000 permutations of labels in each.
+
+    In memory: a block of layers, and the one before until it is replaced.
+    """
+    size, shape = _Size(model), model.shape
+    pairs = shape.n_layers * shape.n_query_heads * (shape.n_query_heads + 2 * shape.n_kv_heads)
+    permuted = 100 * 3 * 10_000 * shape.n_layers * shape.n_query_heads
+    operations = 2 * shape.d_model * shape.d_head**2 * pairs + permuted
+    return Cost(PROCESS + work.threads * TILES + 2 * size.block * size.stored, 3 * size.inside, operations)
+
+
+def _affinity(model: Model, work: Workload) -> Cost:
+    """Score all heads with later ones.
+
+    The kernel runs for PK of all kinds with all kinds and three times for writers with readers; Procrustes takes the
+    singular values of two d x d matrices a pair (50 d^3 each at the rate of products).
+
+    In memory, of a block of layers, or of two where there are more: heads as read, their stacks, bases, and by query
+    head the full products and what they are made of; and the results.
+    """
+    size, shape, d = _Size(model), model.shape, model.shape.d_head
+    every = shape.n_layers * (shape.n_layers - 1) // 2 * size.heads**2
+    operations = (
+        size.kernel(every) + 3 * size.kernel(size.across) + size.across * (100 * d**3 + 2 * shape.d_model * d**2)
+    )
+    results = 8 * shape.n_layers**2 * (size.heads**2 + 3 * shape.n_query_heads**2) + 5 * size.square
+    by_query_head = 4 * shape.n_query_heads / size.heads
+    held = min(2, len(model.blocks)) * size.block * (4 + 2 * by_query_head)
+    return Cost(PROCESS + work.threads * TILES + held + 2 * results, results, operations)
+
+
+def _activations(model: Model, work: Workload) -> Cost:
+    """Run the model on a text, and measure what its writes do at later reads.
+
+    The forward pass takes two operations a parameter and token in float32; every writer head and later layer moments of
+    d x d and d x D over the tokens.
+
+    In memory: the model in float32, all heads and bases in float64, what the heads put out and the norms read on every
+    token, and the writes along every later residual.
+    """
+    shape, d, tokens = model.shape, model.shape.d_head, work.tokens
+    parameters, size = n_parameters(model), _Size(model)
+    moments = shape.n_layers**2 / 2 * shape.n_query_heads * tokens * 2 * d * (d + shape.d_model)
+    kept = 4 * shape.n_layers * tokens * (shape.n_query_heads * d + shape.d_model)
+    along = 8 * shape.n_layers**2 * tokens * shape.n_query_heads
+    own = 8 * tokens * (4 * shape.d_model + 6 * shape.n_query_heads * d)
+    memory = TORCH_PROCESS + 4 * parameters + 2 * model.bases_bytes + kept + along + work.threads * own
+    return Cost(memory, 4 * size.square, parameters * tokens + 2 * moments)
+
+
+def n_parameters(model: Model) -> int:
+    """Parameters of a dense model, from above: its attention, a gated MLP of width 5.3 D, 150,000 token embeddings."""
+    shape = model.shape
+    attention = 2 * shape.d_model * shape.d_head * (shape.n_query_heads + shape.n_kv_heads)
+    return shape.n_layers * (attention + 16 * shape.d_model**2) + 150_000 * shape.d_model
+
+
+STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
+    "weights": _weights,
+    "bases": _bases,
+    "overlaps": _overlaps,
+    "nulls": _nulls,
+    "self_heads": _self_heads,
+    "affinity": _affinity,
+    "activations": _activations,
+}
+"""By stage, what it costs for a model."""
