@@ -227,8 +227,17 @@ def test_activations_that_are_not_finite_are_refused(cases, value):
     with torch.no_grad():
         model.model.layers[1].self_attn.v_proj.weight[0, 0] = value
     with pytest.raises(
-        InputError, match=r"tiny: layer 1: head outputs are not finite \(token 0 of its window, head 0\)"
+        InputError, match=r"tiny: layer 1: the outputs of head 0 are not finite \(token 0 of a window\)"
     ):
+        run_model(model, WINDOWS, heads, "tiny")
+
+
+def test_a_projection_that_is_not_called_as_a_module_is_refused(cases):
+    model, heads = build("bloom"), cases("bloom")[1]
+    for layer in model.transformer.h:
+        # BLOOM can apply slices of the projection one after the other instead of calling it.
+        layer.self_attention.pretraining_tp, layer.self_attention.slow_but_exact = 2, True
+    with pytest.raises(InputError, match="tiny: layer 0: its output projection was never called as a module"):
         run_model(model, WINDOWS, heads, "tiny")
 
 

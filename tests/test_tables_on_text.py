@@ -156,7 +156,8 @@ def test_self_head_rows(model):
         "VO/rho": np.zeros((2, 2, 4)), "VO/own": np.array([0.3, 0.2]), "VO/others": np.array([0.1, 0.15]),
         "VO/p": np.array([0.5, 1.0]), "VO/n_permutations": np.array([2, 2]), "VO/exhaustive": np.array([1, 1]),
         "QO/rho": np.zeros((2, 9, 9)), "QO/own": np.array([0.3, 0.2]), "QO/others": np.array([0.1, 0.15]),
-        "QO/p": np.array([1 / 10_001, 0.5]), "QO/n_permutations": np.array([10_000] * 2), "QO/exhaustive": np.array([0, 0]),
+        "QO/p": np.array([1 / 10_001, 0.5]), "QO/n_permutations": np.array([10_000] * 2),
+        "QO/exhaustive": np.array([0, 0]),
     }  # fmt: skip
     frame = TABLES["self_head"]([dataclasses.replace(model, self_heads=arrays)]).frame
     assert frame["spaces"].tolist() == ["VO", "VO", "QO", "QO"]

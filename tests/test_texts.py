@@ -171,6 +171,8 @@ def test_refusals_are_told_and_not_repeated(double, status, message):
         ({"rows": [{"row_idx": 0, "row": {"text": "a"}, "truncated_cells": ["text"]}]}, "cut or skipped row 0"),
         ({"rows": [{"row_idx": 3, "row": {"text": "a"}, "truncated_cells": []}]}, "cut or skipped row 0"),
         ({"error": "no"}, "holds no rows"),
+        ([], "holds no rows"),
+        ({"rows": [["a"]]}, "holds no rows"),
         ({"rows": []}, "is empty"),
     ],
 )

@@ -19,17 +19,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 
 from headspaces.heads import LayerHeads, Norm, fold
 from headspaces.jobs import map_in_order
-from headspaces.overlaps import gram_matrices, layer_overlaps
+from headspaces.overlaps import GRAM_BYTES, gram_matrices, layer_overlaps
 
 READERS = "QKV"
+TERMS = ("linear", "normalisation", "total")
 READ_BASES = tuple(f"{kind}/basis" for kind in READERS)
 """Arrays of the bases file that the measurement needs."""
+
+
+Normalised: TypeAlias = tuple[Float[np.ndarray, "token d_model"], Float[np.ndarray, " token"]]
+"""Normalised residuals and sigma of one layer, by token."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +58,7 @@ class LayerActivations:
     epsilon: float
 
 
-def normalise(
-    residual: Float[np.ndarray, "token d_model"], norm: Norm, epsilon: float
-) -> tuple[Float[np.ndarray, "token d_model"], Float[np.ndarray, " token"]]:
+def normalise(residual: Float[np.ndarray, "token d_model"], norm: Norm, epsilon: float) -> Normalised:
     """Normalised residuals ``xhat = P_c x / sigma`` without gain and bias, and ``sigma``, in float64 (RW section 4.2).
 
     Without a norm the response is ``A u``: sigma is 1, and xhat 0 leaves no normalisation term.
@@ -85,66 +89,84 @@ def responses(layers: Sequence[LayerHeads], activations: Sequence[LayerActivatio
         writer_head, reader_head], NaN unless the reader is later.
     """
     n_layers = len(layers)
-    along = _along_residual(layers, activations)
-    names = [f"{kind}/{term}" for kind in READERS for term in ("linear", "normalisation", "total")]
+    normalised = [normalise(own.residual, layer.read_norm, own.epsilon) for layer, own in zip(layers, activations)]
+    along = _along_residual(layers, activations, normalised)
     heads = {kind: len(layers[0].factors[kind]) for kind in "OQKV"}
+    names = [f"{kind}/{term}" for kind in READERS for term in TERMS]
     arrays = {name: np.full((n_layers, n_layers, heads["O"], heads[name[0]]), np.nan) for name in names}
     columns = np.cumsum([0, *(heads[kind] for kind in READERS)])
 
-    def of_reader_layer(reader: int) -> list[np.ndarray]:
-        return _reader_layer(layers, activations, along, reader)
+    def of_reader_layer(reader: int) -> dict[str, np.ndarray]:
+        return _reader_layer(layers, activations, normalised[reader], [s[reader] for s in along[:reader]])
 
     # The last layers have most writers: they come first, so that no thread is left with one at the end.
     readers = range(n_layers - 1, 0, -1)
     for reader, terms in zip(readers, map_in_order(of_reader_layer, readers), strict=True):
         for kind, start, stop in zip(READERS, columns, columns[1:], strict=False):
-            for term, values in zip(("linear", "normalisation", "total"), terms, strict=True):
+            for term, values in terms.items():
                 arrays[f"{kind}/{term}"][:reader, reader] = values[:, :, start:stop]
     return arrays
 
 
 def _along_residual(
-    layers: Sequence[LayerHeads], activations: Sequence[LayerActivations]
+    layers: Sequence[LayerHeads], activations: Sequence[LayerActivations], normalised: Sequence[Normalised]
 ) -> list[Float[np.ndarray, "reader_layer token head"]]:
-    """``s = xhat^T u / (D sigma)`` of every writer layer for all later reader layers, which alone are filled."""
-    normalised = [normalise(own.residual, layer.read_norm, own.epsilon) for layer, own in zip(layers, activations)]
-    d_model = activations[0].residual.shape[1]
+    """``s = xhat^T u / (D sigma)`` of every writer layer for all reader layers; only those of later ones are filled."""
 
     def of_writer_layer(writer: int) -> np.ndarray:
-        z = activations[writer].head_outputs.astype(np.float64)
-        u = np.swapaxes(np.swapaxes(z, 0, 1) @ np.swapaxes(fold(layers[writer], "O"), 1, 2), 0, 1)
+        z = activations[writer].head_outputs
         s = np.zeros((len(layers), *z.shape[:2]))
-        for reader in range(writer + 1, len(layers)):
-            xhat, sigma = normalised[reader]
-            s[reader] = (u @ xhat[:, :, None])[:, :, 0] / (d_model * sigma[:, None])
+        # One head after the other: all writes of a layer together would be many times larger than anything else.
+        for head, factor in enumerate(fold(layers[writer], "O")):
+            u = z[:, head] @ factor.T
+            for reader in range(writer + 1, len(layers)):
+                xhat, sigma = normalised[reader]
+                s[reader, :, head] = np.einsum("td,td->t", xhat, u) / (xhat.shape[1] * sigma)
         return s
 
     return list(map_in_order(of_writer_layer, range(len(layers) - 1)))
 
 
 def _reader_layer(
-    layers: Sequence[LayerHeads], activations: Sequence[LayerActivations], along: Sequence[np.ndarray], reader: int
-) -> list[Float[np.ndarray, "writer_layer writer_head reader_head"]]:
-    """Linear, normalisation and total term of all readers of one layer, for all earlier writers."""
-    own = activations[reader]
-    xhat, sigma = normalise(own.residual, layers[reader].read_norm, own.epsilon)
-    n_tokens = len(sigma)
-    reads = np.concatenate([fold(layers[reader], kind) for kind in READERS])
-    # ||A xhat||^2 of every reader head and token.
-    fixed = np.stack([np.sum((xhat @ factor) ** 2, axis=1) for factor in reads])
-    linear, normalisation, total = (np.empty((reader, len(layers[0].factors["O"]), len(reads))) for _ in range(3))
-    for writer in range(reader):
-        z, s = activations[writer].head_outputs / sigma[:, None, None], along[writer][reader]
-        heads = np.ascontiguousarray(z.transpose(1, 0, 2))
-        M = np.swapaxes(heads, 1, 2) @ heads / n_tokens
-        weighted = (z * s[:, :, None]).reshape(n_tokens, -1)
-        N = (weighted.T @ xhat / n_tokens).reshape(*M.shape[:2], -1)
-        A_W = gram_matrices(reads, fold(layers[writer], "O"))
-        A_N = gram_matrices(reads, np.swapaxes(N, 1, 2))
-        linear[writer] = np.einsum("rwij,rwij->wr", A_W @ M, A_W)
-        normalisation[writer] = (s * s).T @ fixed.T / n_tokens
-        total[writer] = linear[writer] - 2 * np.einsum("rwij,rwij->wr", A_W, A_N) + normalisation[writer]
-    return [linear, normalisation, total]
+    layers: Sequence[LayerHeads],
+    activations: Sequence[LayerActivations],
+    normalised: Normalised,
+    along: Sequence[Float[np.ndarray, "token head"]],
+) -> dict[str, Float[np.ndarray, "writer_layer writer_head reader_head"]]:
+    """Terms of all readers of the layer that follows the writer layers of ``along``."""
+    xhat, sigma = normalised
+    n_tokens, d_model = xhat.shape
+    reads = np.concatenate([fold(layers[len(along)], kind) for kind in READERS])
+    squares = np.stack([np.sum((xhat @ factor) ** 2, axis=1) for factor in reads])
+    n_heads, d_head = activations[0].head_outputs.shape[1:]
+    terms = {term: np.empty((len(along), n_heads, len(reads))) for term in TERMS}
+    for writer, s in enumerate(along):
+        z = activations[writer].head_outputs / sigma[:, None, None]
+        by_head = np.ascontiguousarray(z.transpose(1, 0, 2))
+        M = np.swapaxes(by_head, 1, 2) @ by_head / n_tokens
+        N = ((z * s[:, :, None]).reshape(n_tokens, -1).T @ xhat / n_tokens).reshape(n_heads, d_head, d_model)
+        linear, cross = _quadratic_terms(reads, fold(layers[writer], "O"), M, N)
+        terms["linear"][writer] = linear
+        terms["normalisation"][writer] = (s * s).T @ squares.T / n_tokens
+        terms["total"][writer] = linear + 2 * cross + terms["normalisation"][writer]
+    return terms
+
+
+def _quadratic_terms(
+    reads: Float[np.ndarray, "reader d_model d_read"],
+    writes: Float[np.ndarray, "writer d_model d_head"],
+    M: Float[np.ndarray, "writer d_head d_head"],
+    N: Float[np.ndarray, "writer d_head d_model"],
+) -> tuple[Float[np.ndarray, "writer reader"], Float[np.ndarray, "writer reader"]]:
+    """Linear term ``tr(A W M (A W)^T)`` and cross term ``-<A W, A N^T>`` of all pairs."""
+    linear, cross = (np.empty((len(writes), len(reads))) for _ in range(2))
+    step = max(1, GRAM_BYTES // (8 * reads.shape[0] * reads.shape[2] * writes.shape[2]))
+    for start in range(0, len(writes), step):
+        part = slice(start, start + step)
+        A_W = gram_matrices(reads, writes[part])
+        linear[part] = np.einsum("rwij,rwij->wr", A_W @ M[part], A_W)
+        cross[part] = -np.einsum("rwij,rwij->wr", A_W, gram_matrices(reads, np.swapaxes(N[part], 1, 2)))
+    return linear, cross
 
 
 def second_moments(

@@ -152,8 +152,10 @@ def _rows(source: str, server: str, place: dict[str, str]) -> Iterator[tuple[dic
     while True:
         query = urllib.parse.urlencode({**place, "offset": offset, "length": _PAGE})
         page, version = _get_json(source, f"{server}/rows?{query}")
-        rows = page.get("rows")
-        if not isinstance(rows, list) or any(not isinstance(row.get("row"), dict) for row in rows):
+        rows = page.get("rows") if isinstance(page, dict) else None
+        if not isinstance(rows, list) or not all(
+            isinstance(row, dict) and isinstance(row.get("row"), dict) for row in rows
+        ):
             raise InputError(f"text {source!r}: the server's answer holds no rows; try later or name a file")
         for row in rows:
             if row.get("row_idx") != offset or row.get("truncated_cells"):
@@ -164,7 +166,7 @@ def _rows(source: str, server: str, place: dict[str, str]) -> Iterator[tuple[dic
             return
 
 
-def _get_json(source: str, url: str) -> tuple[dict[str, Any], str]:
+def _get_json(source: str, url: str) -> tuple[Any, str]:
     """GET with bounded retries; the answer and the dataset's commit."""
     request = urllib.request.Request(url)  # noqa: S310
     if token := get_token():

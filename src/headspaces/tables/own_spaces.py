@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from headspaces.results import Comparison, ModelResults
-from headspaces.self_heads import COMPARISONS
 from headspaces.tables.writing import Table
 from headspaces.tidy import tidy
 from headspaces.tuning import of_one_shape, rho_differences
@@ -23,7 +22,7 @@ def self_head(models: Sequence[ModelResults]) -> Table:
     rows = []
     for model in models:
         arrays = model.self_heads or {}
-        for spaces in (spaces for spaces in COMPARISONS if f"{spaces}/p" in arrays):
+        for spaces in (spaces for spaces in ("VO", "QK", "QO") if f"{spaces}/p" in arrays):
             labels = min(arrays[f"{spaces}/rho"].shape[1:])
             found = [arrays[f"{spaces}/{name}"] for name in ("own", "others", "p", "n_permutations", "exhaustive")]
             for layer, (own, others, p, count, exhaustive) in enumerate(zip(*found)):
