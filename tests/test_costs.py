@@ -54,13 +54,7 @@ def test_operations_are_those_that_the_kernel_counts(monkeypatch):
         overlaps.layer_overlaps(stacks, within="")
         counts = counted.pop()
         assert min(counts, key=counts.get) == cheaper
-        across = (
-            shape.n_layers
-            * (shape.n_layers - 1)
-            // 2
-            * shape.n_query_heads
-            * (shape.n_query_heads + 2 * shape.n_kv_heads)
-        )
+        layer_pairs, n_readers = shape.n_layers * (shape.n_layers - 1) // 2, shape.n_query_heads + 2 * shape.n_kv_heads
         # What is left of the stage's operations is the angles', which the within pairs have too.
         angle = 2 * shape.d_model * shape.d_head**2 + 22 * shape.d_head**3
         within = model.n_observed_pairs - layer_pairs * shape.n_query_heads * n_readers
