@@ -153,6 +153,6 @@ def _check_finite(values: Float[np.ndarray, "token head _"], what: str) -> None:
         return
     token, head = (int(place[0]) for place in np.nonzero(~np.isfinite(values).all(axis=2)))
     raise InputError(
-        f"{what.format(head)} are not finite (token {token} of a window); the checkpoint is broken, or its numbers are too "
-        "large for float32"
+        f"{what.format(head)} are not finite (token {token} of a window); the checkpoint is broken, or its numbers are "
+        "too large for float32"
     )
