@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import headspaces
-from headspaces.errors import InputError
+from headspaces.errors import DamagedFileError, InputError
 from headspaces.store import dataset_names, read_arrays, read_attributes, write_arrays
 
 
@@ -62,7 +62,7 @@ def test_a_changed_value_is_noticed(file):
 @pytest.mark.parametrize("keep", [0, 10, 1000])
 def test_a_truncated_file_is_named(file, keep):
     file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(InputError, match=r"a\.h5: not a readable HDF5 file"):
+    with pytest.raises(DamagedFileError, match=r"a\.h5: not a readable HDF5 file"):
         read_arrays(file, "bases")
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headspaces.errors import InputError
+from headspaces.errors import DamagedFileError, InputError
 
 SOURCE = Path(__file__).resolve().parents[1]
 """The folder that holds the package."""
@@ -113,7 +113,8 @@ def job(log_path: str, threads: int) -> Iterator[logging.Logger]:
     """Run a script's body with its log open and its threads set.
 
     Messages go to the log file and to the console. An :class:`InputError` ends the job with its one line, anything
-    else with a traceback in both places; the exit status is 1.
+    else with a traceback in both places; the exit status is 1. A damaged file of the workflow is removed, so that the
+    next run makes it anew.
     """
     import headspaces
 
@@ -135,6 +136,8 @@ def job(log_path: str, threads: int) -> Iterator[logging.Logger]:
         yield logger
     except InputError as error:
         logger.error("error: %s", error)
+        if isinstance(error, DamagedFileError):
+            error.path.unlink(missing_ok=True)
         raise SystemExit(1) from None
     except Exception:
         logger.error("%s", traceback.format_exc().rstrip())

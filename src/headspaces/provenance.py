@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from headspaces.errors import InputError
+from headspaces.errors import DamagedFileError, InputError
 from headspaces.layouts import LAYOUTS
 from headspaces.models import Shape
 
@@ -29,8 +31,50 @@ def model_attributes(metadata: Mapping[str, str]) -> dict[str, str | int]:
         "model_type": metadata["model_type"],
         "kinds": metadata["kinds"],
         "norm": LAYOUTS[metadata["layout"]].norm,
+        "first_layer": int(metadata["first_layer"]),
+        "block_layers": int(metadata["n_layers"]),
+        "weights_sha256": hashlib.sha256(metadata["sha256"].encode()).hexdigest(),
         **json.loads(metadata["shape"]),
     }
+
+
+def joined(blocks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Attributes of what is made from all blocks of a model, which must be of one making and complete.
+
+    Parameters
+    ----------
+    blocks
+        Root attributes by the blocks' paths, in the order of the layers.
+
+    Raises
+    ------
+    DamagedFileError
+        If a block is of another checkpoint or other settings than the first, or of other layers than its place says:
+        a file was swapped.
+    """
+    own = ("first_layer", "block_layers", "weights_sha256")
+    first = next(iter(blocks.values()))
+    common = {name: value for name, value in first.items() if name not in own}
+    layer = 0
+    for path, attributes in blocks.items():
+        for name, value in common.items():
+            if attributes.get(name) != value:
+                raise DamagedFileError(
+                    path, f"{name} is {attributes.get(name)!r}, but {value!r} in the model's first block"
+                )
+        if attributes["first_layer"] != layer:
+            raise DamagedFileError(path, f"begins at layer {attributes['first_layer']}, expected {layer}")
+        layer += int(attributes["block_layers"])
+    sums = "".join(str(attributes["weights_sha256"]) for attributes in blocks.values())
+    return common | {"weights_sha256": hashlib.sha256(sums.encode()).hexdigest()}
+
+
+def fingerprint(files: Iterable[str]) -> str:
+    """SHA-256 of the contents of a job's code, in the order of the files' names."""
+    digest = hashlib.sha256()
+    for file in sorted(files, key=lambda path: Path(path).name):
+        digest.update(Path(file).read_bytes())
+    return digest.hexdigest()
 
 
 def check_model(headers: Headers, kinds: str, shape: Mapping[str, int]) -> None:

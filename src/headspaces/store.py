@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 
 import headspaces
-from headspaces.errors import InputError
+from headspaces.errors import DamagedFileError
 from headspaces.jobs import whole_file
 
 FORMAT_VERSION = 1
@@ -56,7 +56,7 @@ def read_arrays(path: str | Path, kind: str, names: Iterable[str] | None = None)
 
     Raises
     ------
-    InputError
+    DamagedFileError
         If the file cannot be read, is of another kind or version, lacks an array, or an array's checksum differs.
     """
     try:
@@ -65,7 +65,7 @@ def read_arrays(path: str | Path, kind: str, names: Iterable[str] | None = None)
             chosen = list(names) if names is not None else _dataset_names(file)
             return {name: _read_checked(file, name, path) for name in chosen}
     except OSError as error:
-        raise InputError(f"{path}: not a readable HDF5 file ({error}); delete it and run again") from error
+        raise DamagedFileError(path, f"not a readable HDF5 file ({error})") from error
 
 
 def read_attributes(path: str | Path, kind: str) -> dict[str, str | int | float | bool]:
@@ -75,7 +75,7 @@ def read_attributes(path: str | Path, kind: str) -> dict[str, str | int | float 
             _check_kind(file, path, kind)
             return {key: value.item() if isinstance(value, np.generic) else value for key, value in file.attrs.items()}
     except OSError as error:
-        raise InputError(f"{path}: not a readable HDF5 file ({error}); delete it and run again") from error
+        raise DamagedFileError(path, f"not a readable HDF5 file ({error})") from error
 
 
 def dataset_names(path: str | Path, kind: str) -> list[str]:
@@ -94,18 +94,16 @@ def _dataset_names(file: h5py.File) -> list[str]:
 def _check_kind(file: h5py.File, path: str | Path, kind: str) -> None:
     found = (file.attrs.get("format"), file.attrs.get("format_version"))
     if found != (f"headspaces-{kind}", FORMAT_VERSION):
-        raise InputError(
-            f"{path}: expected the format headspaces-{kind}, version {FORMAT_VERSION}, found {found[0]}, version "
-            f"{found[1]}; delete it and run again"
-        )
+        expected = f"headspaces-{kind}, version {FORMAT_VERSION}"
+        raise DamagedFileError(path, f"expected the format {expected}, found {found[0]}, version {found[1]}")
 
 
 def _read_checked(file: h5py.File, name: str, path: str | Path) -> np.ndarray:
     if name not in file:
-        raise InputError(f"{path}: no dataset {name!r}; delete the file and run again")
+        raise DamagedFileError(path, f"no dataset {name!r}")
     array = np.asarray(file[name][()])  # a scalar dataset is an array too
     if file[name].attrs.get("sha256") != _checksum(array):
-        raise InputError(f"{path}: dataset {name!r} is damaged (its checksum differs); delete the file and run again")
+        raise DamagedFileError(path, f"dataset {name!r} is damaged (its checksum differs)")
     return array
 
 

@@ -35,7 +35,9 @@ rule activations:
         checkpoint=wheel_file,
         weights=blocks("weights", "safetensors"),
         bases=blocks("bases", "h5"),
-        code=sources("activations", "forward", "texts", "store", "weights.blocks"),
+        code=sources(
+            "activations", "forward", "texts", "store", "weights.blocks", "provenance"
+        ),
     output:
         "results/activations/{model}.h5",
     log:

@@ -77,7 +77,11 @@ def null_shards(wildcards):
 def templates(name):
     """Files that a page is made of."""
     folder = os.path.join(ROOT, "src/headspaces/templates")
-    return sorted(os.path.join(folder, file) for file in os.listdir(folder) if file.startswith(name))
+    return sorted(
+        os.path.join(folder, file)
+        for file in os.listdir(folder)
+        if file.startswith(name)
+    )
 
 
 def wheel_file(wildcards):

@@ -1,6 +1,7 @@
 from headspaces.activations import READ_BASES, measure
 from headspaces.forward import cut_windows, load_model, run_facts, run_model, run_numbers
 from headspaces.jobs import job
+from headspaces.provenance import fingerprint, joined
 from headspaces.store import read_arrays, read_attributes, write_arrays
 from headspaces.texts import load_text
 from headspaces.weights import each_layer
@@ -13,5 +14,6 @@ with job(snakemake.log[0], snakemake.threads):
     windows = cut_windows(tokenizer, text, params.windows, params.window_tokens)
     run = run_model(model, windows, layers, name)
     arrays = measure(layers, run.layers, (read_arrays(path, "bases", READ_BASES) for path in inputs.bases))
-    attributes = read_attributes(inputs.bases[0], "bases") | {"model": name} | run_facts(model, text, windows, run)
+    attributes = joined({path: read_attributes(path, "bases") for path in inputs.bases})
+    attributes |= {"model": name, "code_sha256": fingerprint(inputs.code)} | run_facts(model, text, windows, run)
     write_arrays(snakemake.output[0], "activations", arrays | run_numbers(windows, run), attributes)

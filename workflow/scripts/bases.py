@@ -1,6 +1,6 @@
 from headspaces.bases import block_bases
 from headspaces.jobs import job
-from headspaces.provenance import model_attributes
+from headspaces.provenance import fingerprint, model_attributes
 from headspaces.store import write_arrays
 from headspaces.weights import each_layer, read_metadata
 
@@ -8,4 +8,5 @@ params, weights = snakemake.params, snakemake.input.weights
 with job(snakemake.log[0], snakemake.threads):
     arrays = block_bases(each_layer(weights), fold_norms=params.fold, rtol=params.rtol, dtype=params.dtype)
     settings = {"fold": params.fold, "rank_rtol": params.rtol, "dtype": params.dtype}
+    settings |= {"model": snakemake.wildcards.model, "code_sha256": fingerprint(snakemake.input.code)}
     write_arrays(snakemake.output[0], "bases", arrays, model_attributes(read_metadata(weights)) | settings)

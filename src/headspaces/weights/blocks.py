@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headspaces.errors import InputError
+from headspaces.errors import DamagedFileError, InputError
 from headspaces.layouts import LAYOUTS, layer_tensors
 from headspaces.models import Shape
 from headspaces.weights.dtypes import SCALE, decode, rescale
@@ -49,7 +49,10 @@ def each_layer(path: str | Path) -> Iterator[LayerHeads]:
 
     path = Path(path)
     metadata = read_metadata(path)
-    tensors = read_header(path, path.name)
+    try:
+        tensors = read_header(path, path.name)
+    except InputError as error:
+        raise DamagedFileError(path, f"damaged ({error})") from error
     layout, shape = LAYOUTS[metadata["layout"]], Shape(**json.loads(metadata["shape"]))
     sums: dict[str, str] = json.loads(metadata["sha256"])
     first, source = int(metadata["first_layer"]), metadata["source"]
@@ -83,12 +86,9 @@ def read_metadata(path: str | Path) -> dict[str, str]:
             metadata: dict[str, str] = json.loads(file.read(length))["__metadata__"]
         found = (metadata["format"], metadata["format_version"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: not a readable block of weights ({error}); delete it and run again") from error
+        raise DamagedFileError(path, f"not a readable block of weights ({error})") from error
     if found != (FORMAT, str(FORMAT_VERSION)) or metadata["layout"] not in LAYOUTS:
-        raise InputError(
-            f"{path}: expected {FORMAT} version {FORMAT_VERSION}, found {found[0]} version {found[1]}; "
-            "delete it and run again"
-        )
+        raise DamagedFileError(path, f"expected {FORMAT} version {FORMAT_VERSION}, found {found[0]} version {found[1]}")
     return metadata
 
 
@@ -133,12 +133,12 @@ def _read_scaled(
 def _read_tensor(path: Path, name: str, tensors: Mapping[str, TensorHeader], sums: Mapping[str, str]) -> np.ndarray:
     tensor = tensors.get(name)
     if tensor is None:
-        raise InputError(f"{path}: no tensor {name!r}; delete the file and run again")
+        raise DamagedFileError(path, f"no tensor {name!r}")
     with path.open("rb") as file:
         file.seek(tensor.begin)
         data = file.read(tensor.size)
     if hashlib.sha256(data).hexdigest() != sums.get(name):
-        raise InputError(f"{path}: tensor {name!r} is damaged (its checksum differs); delete the file and run again")
+        raise DamagedFileError(path, f"tensor {name!r} is damaged (its checksum differs)")
     return decode(data, tensor.dtype, tensor.shape, f"{path}: tensor {name!r}")
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from headspaces.errors import InputError
+from headspaces.errors import DamagedFileError, InputError
 from headspaces.jobs import whole_file
 from headspaces.layouts import LAYOUTS, Layout, available_kinds, find_layout, find_prefix, layer_tensors
 from headspaces.models import KINDS, Shape
@@ -283,7 +283,7 @@ def load_headers(path: str | Path) -> Headers:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         found = (content.pop("format"), content.pop("format_version"))
         if found != (FORMAT, FORMAT_VERSION):
-            raise InputError(f"{path}: expected {FORMAT} version {FORMAT_VERSION}, found {found[0]} version {found[1]}")
+            raise ValueError(f"expected {FORMAT} version {FORMAT_VERSION}, found {found[0]} version {found[1]}")
         content["shape"] = Shape(**content["shape"])
         content["tensors"] = {
             name: TensorHeader(dtype, tuple(shape), file, begin, end)
@@ -293,11 +293,7 @@ def load_headers(path: str | Path) -> Headers:
         content["notes"] = tuple(content["notes"])
         headers = Headers(**content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: not a readable headers file ({error}); delete it and run again") from error
+        raise DamagedFileError(path, f"not a readable headers file ({error})") from error
     if headers.layout not in LAYOUTS:
-        raise InputError(
-            f"{path}: the layout {headers.layout!r} is not in the table any more; delete the file and run again"
-        )
+        raise DamagedFileError(path, f"the layout {headers.layout!r} is not in the table any more")
     return headers
