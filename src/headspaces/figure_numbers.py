@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from scipy import stats
 
 from headspaces.results import NULLS, Comparison, ModelResults
 from headspaces.statistics import above_all, below_all, quantile_band, spread_ratio
@@ -231,6 +230,9 @@ def _activation_pairs(model: ModelResults, kind: str, values: Mapping[str, str])
 
 
 def _spearman_rows(model: ModelResults, kind: str) -> Iterator[Row]:
+    # Half a second to import: only this figure's job waits for it.
+    from scipy import stats
+
     rho, share = (model.across_values(f"O{kind}", *which) for which in (("rho",), ("energy_fraction", "activations")))
     for writer, reader, one, other in zip(*np.triu_indices(model.attributes["n_layers"], k=1), rho, share):
         defined = np.isfinite(one) & np.isfinite(other)

@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import stats
 
 TIE_RTOL, TIE_ATOL = 1e-9, 1e-12
 """Values that differ by less are equal: the same rho summed in another order must not count as more extreme."""
@@ -157,6 +156,9 @@ def _beyond_all(observed: np.ndarray, samples: np.ndarray, alternative: str) -> 
 def _quantiles(values: np.ndarray, shares: tuple[float, ...], axis: int) -> list[np.ndarray]:
     if np.isfinite(values).all():
         return list(np.quantile(values, shares, axis=axis))
+    # Needed only where something is undefined, and half a second to import.
+    from scipy import stats
+
     return [np.asarray(stats.quantile(values, share, axis=axis, nan_policy="omit")) for share in shares]
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from scipy import stats
 
 from headspaces.results import ModelResults
 from headspaces.tables.writing import MISSING, Table, heading, shown
@@ -115,6 +114,9 @@ def _by_layer_pair(rho: Pairs, fraction: Pairs) -> dict[str, float | int]:
 def _correlations(x: np.ndarray, y: np.ndarray, start: str = "") -> dict[str, float]:
     # A constant has no correlation with anything.
     constant = len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0
+    # Half a second to import: only this table's job waits for it.
+    from scipy import stats
+
     coefficients = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
     return {
         start + name: np.nan if constant else float(function(x, y).statistic) for name, function in coefficients.items()
