@@ -115,7 +115,12 @@ def minutes(stage: str, model: Model, threads: int = 1, attempt: int = 1) -> int
 
 
 def n_threads(stage: str, model: Model) -> int:
-    """Return the threads that are worth having: one for every :data:`THREAD_SECONDS` that one thread would take."""
+    """Return the threads that are worth having: one for every :data:`THREAD_SECONDS` that one thread would take.
+
+    Null samples are jobs enough: with one thread each, no thread ever waits.
+    """
+    if stage in ("weights", "nulls"):
+        return 1
     return min(MOST_THREADS, max(1, math.ceil(_longest_seconds(stage, model) / THREAD_SECONDS)))
 
 

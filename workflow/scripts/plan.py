@@ -1,0 +1,12 @@
+import os
+
+from headspaces.costs import Workload
+from headspaces.jobs import job
+from headspaces.plan import measure_machine, plan_study, write_plan
+
+params = snakemake.params
+with job(snakemake.log[0], snakemake.threads):
+    machine = measure_machine(len(os.sched_getaffinity(0)))
+    work = Workload(samples=params.samples, tokens=params.tokens)
+    rows = plan_study(params.models, params.stages, params.headers, machine, work)
+    print(write_plan(rows, machine, params.table, params.page))
