@@ -353,7 +353,9 @@ def test_a_checkpoints_own_code_is_never_run(folder, tmp_path):
     }  # fmt: skip
     (place / "config.json").write_text(json.dumps(config))
     (place / "own.py").write_text(f"open({str(canary)!r}, 'w').close()\n")
-    with pytest.raises(InputError, match=r"tiny: the model needs code of the checkpoint's own \(trust_remote_code\)"):
+    with pytest.raises(
+        InputError, match=r"tiny: the model of .* needs code of the checkpoint's own \(trust_remote_code\)"
+    ):
         load_model(str(place), "tiny")
     assert not canary.exists()
 
@@ -361,6 +363,11 @@ def test_a_checkpoints_own_code_is_never_run(folder, tmp_path):
 def test_a_place_without_a_model_is_named(tmp_path):
     with pytest.raises(InputError, match="tiny: transformers cannot load the model"):
         load_model(str(tmp_path), "tiny")
+
+
+def test_a_repository_that_cannot_be_reached_is_named():
+    with pytest.raises(InputError, match=r"tiny: transformers cannot load the model of hub:owner/name@abc: "):
+        load_model("hub:owner/name@abc", "tiny")
 
 
 @pytest.mark.slow

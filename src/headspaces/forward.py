@@ -86,7 +86,7 @@ def load_model(place: str, where: str) -> tuple[Any, Any]:
         )
         model, found = loaded
     except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
-        raise InputError(f"{where}: {_why(error, 'the model')}") from error
+        raise InputError(f"{where}: {_why(error, f'the model of {place}')}") from error
     if missing := sorted(map(str, [*found["missing_keys"], *found["mismatched_keys"]])):
         raise InputError(
             f"{where}: the checkpoint lacks {len(missing)} tensors that the model needs, the first is {missing[0]!r}"
@@ -98,7 +98,7 @@ def load_model(place: str, where: str) -> tuple[Any, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
     except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{where}: {_why(error, 'the tokenizer')}") from error
+        raise InputError(f"{where}: {_why(error, f'the tokenizer of {place}')}") from error
     return model.eval(), tokenizer
 
 
