@@ -153,7 +153,9 @@ def test_the_number_of_threads_changes_no_bit(rng, monkeypatch):
 
 @pytest.mark.parametrize("n_layers", [1, 2, 5])
 @pytest.mark.parametrize("algorithm", ["gram", "operator"])
-def test_layer_overlaps_are_the_pairs_that_they_name(n_layers, algorithm, rng):
+@pytest.mark.parametrize("leaf_heads", [1, 8, 64])
+def test_layer_overlaps_are_the_pairs_that_they_name(n_layers, algorithm, leaf_heads, rng, monkeypatch):
+    monkeypatch.setattr("headspaces.overlaps.LEAF_HEADS", leaf_heads)
     heads = {"O": 4, "Q": 4, "K": 2, "V": 2}
     factors = {kind: rng.standard_normal((n_layers, n, 90, 5)) for kind, n in heads.items()}
     pairs = layer_overlaps(factors, algorithm=algorithm)

@@ -21,6 +21,7 @@ result has the same bits for every number of threads.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -37,11 +38,23 @@ Array: TypeAlias = Any
 Rectangle: TypeAlias = tuple[slice, slice]
 """Rows and columns of the matrix of all head pairs that are wanted."""
 
-TILE_ROWS = 64
-"""Rows of a tile: fewer waste less on the diagonal, more make the products that form a tile efficient."""
+Tile: TypeAlias = tuple[slice, slice]
+"""Rows and columns of the operators on the residual stream."""
+
+TILE_ROWS = 128
+"""Rows and columns of a tile: smaller ones wait for memory, larger ones are no faster."""
+
+DIAGONAL_ROWS = 32
+"""Rows and columns of a tile on the diagonal, half of which is computed for nothing."""
 
 TILE_BYTES = 2**26
-"""Bytes of one thread's tile over all heads: it should stay near the last cache."""
+"""Bytes of the tiles that one thread holds over all heads: many enough to make the products of operators efficient."""
+
+LEAST_CHUNKS = 8
+"""Parts into which the tiles are cut at least, so that there is work for all threads."""
+
+LEAF_HEADS = 64
+"""Rectangles of layer pairs with at most so many heads on the earlier side are not cut further."""
 
 GRAM_BYTES = 2**25
 """Bytes of one thread's batch of Gram matrices."""
@@ -115,38 +128,73 @@ def cheaper_algorithm(stacks: Sequence[Float[Array, "_ d_model _"]], rectangles:
 def _operator_rectangles(stacks: Sequence[Array], rectangles: Sequence[Rectangle]) -> list[np.ndarray]:
     xp = array_namespace(*stacks)
     n_heads = sum(stack.shape[0] for stack in stacks)
-    tiles = _tiles(stacks[0].shape[1], n_heads * stacks[0].dtype.itemsize)
+    edges = np.cumsum([0, *(stack.shape[0] for stack in stacks)]).tolist()
+    chunks = _chunks(stacks[0].shape[1], n_heads * stacks[0].dtype.itemsize)
+    # Every thread fills the same memory over and over: new pages cost as much as the arithmetic.
+    own = threading.local()
+    length = max((sum(map(_area, chunk)) for _, chunk in chunks), default=0)
 
-    def products(tile: tuple[slice, slice]) -> list[np.ndarray]:
-        # An entry off the diagonal stands for its mirror image too: weight 2, as sqrt(2) on both sides.
-        weight = 1.0 if tile[0] == tile[1] else 2.0**0.5
-        entries = [
-            xp.reshape(
-                (weight * stack[:, tile[0], :]) @ xp.matrix_transpose(stack[:, tile[1], :]), (stack.shape[0], -1)
-            )
-            for stack in stacks
-        ]
-        flat = entries[0] if len(entries) == 1 else xp.concat(entries)
-        return [_to_numpy(flat[rows] @ xp.matrix_transpose(flat[columns])) for rows, columns in rectangles]
+    def products(weighted: tuple[float, Sequence[Tile]]) -> list[np.ndarray]:
+        weight, chunk = weighted
+        if not hasattr(own, "entries"):
+            own.entries = xp.empty((n_heads, length), dtype=stacks[0].dtype, device=device(stacks[0]))
+        filled = 0
+        for rows, columns in chunk:
+            shape = (rows.stop - rows.start, columns.stop - columns.start)
+            part = own.entries[:, filled : filled + _area((rows, columns))]
+            for stack, first, last in zip(stacks, edges, edges[1:], strict=False):
+                tile = xp.reshape(part[first:last, :], (last - first, *shape))
+                xp.matmul(stack[:, rows, :], xp.matrix_transpose(stack[:, columns, :]), out=tile)
+            filled += part.shape[1]
+        flat = own.entries[:, :filled]
+        return [weight * _to_numpy(flat[rows] @ xp.matrix_transpose(flat[columns])) for rows, columns in rectangles]
 
     totals = [np.zeros((len(range(n_heads)[rows]), len(range(n_heads)[columns]))) for rows, columns in rectangles]
-    for parts in map_in_order(products, tiles, parallel=is_numpy_namespace(xp)):
+    for parts in map_in_order(products, chunks, parallel=is_numpy_namespace(xp)):
         for total, part in zip(totals, parts, strict=True):
             total += part
     return totals
 
 
-def _tiles(d_model: int, row_bytes: int) -> list[tuple[slice, slice]]:
-    """Tiles that cover a symmetric D x D matrix on and above its diagonal; ``row_bytes`` are those of one entry."""
-    width = max(TILE_ROWS, TILE_BYTES // (row_bytes * TILE_ROWS))
-    tiles = []
-    for start in range(0, d_model, TILE_ROWS):
-        stop = min(start + TILE_ROWS, d_model)
-        tiles.append((slice(start, stop), slice(start, stop)))
-        n_parts = -(-(d_model - stop) // width)
-        edges = np.linspace(stop, d_model, n_parts + 1).astype(int).tolist()
-        tiles.extend((slice(start, stop), slice(*part)) for part in itertools.pairwise(edges))
-    return tiles
+def _chunks(d_model: int, row_bytes: int) -> list[tuple[float, list[Tile]]]:
+    """Tiles that cover a symmetric D x D matrix on and above its diagonal, in chunks, with the weight of their entries.
+
+    An entry off the diagonal stands for its mirror image too. ``row_bytes`` are those of one entry over all heads.
+    """
+    diagonal: list[Tile] = []
+    above: list[Tile] = []
+    slices = [slice(start, min(start + TILE_ROWS, d_model)) for start in range(0, d_model, TILE_ROWS)]
+    for own in slices:
+        _cut_diagonal(own, diagonal, above)
+    above += itertools.combinations(slices, 2)
+    largest = max(TILE_ROWS**2, min(TILE_BYTES // row_bytes, d_model**2 // (2 * LEAST_CHUNKS)))
+    chunks: list[tuple[float, list[Tile]]] = []
+    for weight, tiles in ((1.0, diagonal), (2.0, above)):
+        area = largest
+        for tile in tiles:
+            area += _area(tile)
+            if area > largest:
+                chunks.append((weight, []))
+                area = _area(tile)
+            chunks[-1][1].append(tile)
+    return chunks
+
+
+def _cut_diagonal(own: slice, diagonal: list[Tile], above: list[Tile]) -> None:
+    """Cut a tile on the diagonal into small ones on it and larger ones above it, so that little is computed twice."""
+    if own.stop - own.start <= DIAGONAL_ROWS:
+        diagonal.append((own, own))
+        return
+    middle = own.start + DIAGONAL_ROWS * -(-(own.stop - own.start) // (2 * DIAGONAL_ROWS))
+    first, second = slice(own.start, middle), slice(middle, own.stop)
+    above.append((first, second))
+    _cut_diagonal(first, diagonal, above)
+    _cut_diagonal(second, diagonal, above)
+
+
+def _area(tile: Tile) -> int:
+    rows, columns = tile
+    return int((rows.stop - rows.start) * (columns.stop - columns.start))
 
 
 def _gram_rectangles(stacks: Sequence[Array], rectangles: Sequence[Rectangle]) -> list[np.ndarray]:
@@ -231,8 +279,9 @@ def layer_overlaps(
 
     Notes
     -----
-    Only pairs with a later target are computed: the triangle of layer pairs is cut into rectangles by halving
-    (first half of the layers against the second half, then each half by itself).
+    The triangle of layer pairs with a later target is cut into rectangles by halving (first half of the layers against
+    the second half, then each half by itself), down to :data:`LEAF_HEADS`: the few pairs too many that the last
+    rectangles hold cost less than smaller products would.
     """
     xp = array_namespace(*factors.values())
     n_layers = next(iter(factors.values())).shape[0]
@@ -256,8 +305,8 @@ def layer_overlaps(
     spans = []
     across = bool(set(sources) & set(factors) and set(targets) & set(factors))
     if across:
-        spans = list(_later_spans(0, n_layers))
         source, target = (next(places[kind] for kind in kinds if kind in places) for kinds in (sources, targets))
+        spans = list(_later_spans(0, n_layers, LEAF_HEADS // source.per_layer))
         rectangles += [(source.layers(*earlier), target.layers(*later)) for earlier, later in spans]
     results = rectangle_overlaps(stacks, rectangles, algorithm=algorithm)
     pairs = LayerPairs({kind: np.stack(_of(kind, inside, results)) for kind in within if kind in factors}, {})
@@ -266,6 +315,7 @@ def layer_overlaps(
         for (earlier, later), block in zip(spans, results[len(inside) :], strict=True):
             shape = (earlier[1] - earlier[0], source.per_layer, later[1] - later[0], target.per_layer)
             full[slice(*earlier), slice(*later)] = block.reshape(shape).transpose(0, 2, 1, 3)
+        full[np.tril_indices(n_layers)] = np.nan
         for x in sources:
             for y in targets:
                 if x in places and y in places:
@@ -298,14 +348,17 @@ def _of(kind: str, inside: Sequence[tuple[str, int]], results: Sequence[np.ndarr
     return [result for (own, _), result in zip(inside, results, strict=False) if own == kind]
 
 
-def _later_spans(start: int, stop: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Cut the pairs of an earlier and a later layer into rectangles of layers."""
+def _later_spans(start: int, stop: int, leaf: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Cut the pairs of an earlier and a later layer into rectangles of layers; up to ``leaf`` layers are one."""
     if stop - start < 2:
+        return
+    if stop - start <= leaf:
+        yield (start, stop - 1), (start + 1, stop)
         return
     middle = (start + stop) // 2
     yield (start, middle), (middle, stop)
-    yield from _later_spans(start, middle)
-    yield from _later_spans(middle, stop)
+    yield from _later_spans(start, middle, leaf)
+    yield from _later_spans(middle, stop, leaf)
 
 
 def smaller_ranks(left: Int[np.ndarray, "*n"], right: Int[np.ndarray, "*m"]) -> Int[np.ndarray, "*n *m"]:
