@@ -407,7 +407,8 @@ def smallest_angles(
         near = np.nonzero(radians < SINE_FROM)
         if near[0].size:
             radians[near] = _small_angles(block, right, *near)
-        return np.degrees(radians)
+        degrees: np.ndarray = np.degrees(radians)
+        return degrees
 
     parts = list(map_in_order(angles, range(0, left.shape[0], step)))
     result: np.ndarray = np.concatenate(parts) if parts else np.empty((left.shape[0], right.shape[0]))
