@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from headspaces.errors import InputError
 from headspaces.models import KINDS, Model, model_name, read_models, select_models
+
+if TYPE_CHECKING:
+    from headspaces.weights import Headers
 
 OWN_STUDY = "own"
 """Study of one source that is named on the command line."""
@@ -84,7 +87,7 @@ def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapp
     table = Path(settings["models_table"])
     known = read_models(table if table.is_file() else root / table)
     if source := settings.get("model"):
-        models = [known[source]] if source in known else [_own_model(str(source))]
+        models = [known[source]] if source in known else [own_model(str(source))]
         return Study(OWN_STUDY, {model.name: model for model in models}, settings)
     models = select_models(known, settings["models"], f"config: models of the study {settings['study']!r}")
     return Study(settings["study"], {model.name: model for model in models}, settings)
@@ -98,19 +101,27 @@ def _why_not_run(model: Model) -> str | None:
     return reason_not_to_run(model.source, model.kinds)
 
 
-def _own_model(source: str) -> Model:
+def own_model(source: str, headers: Headers | None = None) -> Model:
+    """Make the row of a model that has none, from its checkpoint's headers.
+
+    Parameters
+    ----------
+    source
+        Where the model is.
+    headers
+        What was read there; by default it is read now.
+    """
     from headspaces.weights import load_headers, read_headers
 
     # A repository's headers are asked for once: jobs on nodes without a network start from the file.
     known = Path("results/weights") / model_name(source) / "headers.json"
-    if source.startswith("hub:") and known.is_file() and load_headers(known).source == source:
+    if headers is None and source.startswith("hub:") and known.is_file() and load_headers(known).source == source:
         headers = load_headers(known)
-    else:
-        headers = read_headers(source)
+    headers = headers or read_headers(source)
     # A whole repository is fetched and run only where it is small; big bases are kept in float32, good to six digits.
     model = Model(
         name=model_name(source),
-        source=source if source.startswith("hub:") else str(Path(source).expanduser().resolve()),
+        source=source if source.startswith(("hub:", "wheel:")) else str(Path(source).expanduser().resolve()),
         kinds=headers.kinds,
         shape=headers.shape,
         note="; ".join(headers.notes),
@@ -166,4 +177,4 @@ def _expectation(error: Any) -> str:
     return f"must have {error.validator} {error.validator_value}"
 
 
-__all__ = ["KINDS", "OWN_STUDY", "Study", "read_study"]
+__all__ = ["KINDS", "OWN_STUDY", "Study", "own_model", "read_study"]
