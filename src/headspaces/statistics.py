@@ -155,7 +155,7 @@ def _beyond_all(observed: np.ndarray, samples: np.ndarray, alternative: str) -> 
 
 def _quantiles(values: np.ndarray, shares: tuple[float, ...], axis: int) -> list[np.ndarray]:
     if np.isfinite(values).all():
-        return list(np.quantile(values, shares, axis=axis))
+        return [np.asarray(quantile) for quantile in np.quantile(values, shares, axis=axis)]
     # Needed only where something is undefined, and half a second to import.
     from scipy import stats
 
