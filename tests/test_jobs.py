@@ -8,7 +8,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from headspaces.errors import InputError
-from headspaces.jobs import SOURCE, map_in_order, sources, use_avx512, whole_file, worker_count
+from headspaces.jobs import SOURCE, map_in_order, sources, whole_file, worker_count
 
 
 def test_a_file_appears_whole(tmp_path):
@@ -104,24 +104,3 @@ def test_a_fault_ends_a_job_with_its_traceback(tmp_path):
     for text in (done.stderr, log):
         assert "Traceback" in text
         assert "ZeroDivisionError" in text
-
-
-@pytest.mark.parametrize(
-    ("vendor", "units", "chosen", "expected"),
-    [
-        ("AuthenticAMD", "avx512f avx512dq avx512cd avx512bw avx512vl", None, "SkylakeX"),
-        ("AuthenticAMD", "avx512f avx512dq avx512cd avx512bw avx512vl", "Zen", "Zen"),
-        ("AuthenticAMD", "avx2 fma avx512f", None, None),
-        ("GenuineIntel", "avx512f avx512dq avx512cd avx512bw avx512vl", None, None),
-    ],
-)
-def test_avx512_is_named_only_where_the_processor_has_it(vendor, units, chosen, expected, tmp_path, monkeypatch):
-    """A wrong name would stop every process with an illegal instruction."""
-    monkeypatch.setenv("OPENBLAS_CORETYPE", chosen or "")
-    if chosen is None:
-        monkeypatch.delenv("OPENBLAS_CORETYPE")
-    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: fpu sse2 {units}\n")
-    use_avx512(tmp_path / "cpuinfo")
-    assert os.environ.get("OPENBLAS_CORETYPE") == expected
-    use_avx512(tmp_path / "missing")
-    assert os.environ.get("OPENBLAS_CORETYPE") == expected

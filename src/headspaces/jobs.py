@@ -83,20 +83,6 @@ def hand_on_environment() -> None:
     paths = [str(SOURCE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
-    use_avx512()
-
-
-def use_avx512(description: Path = Path("/proc/cpuinfo")) -> None:
-    """Tell OpenBLAS of an AMD processor's AVX-512 units, before numpy is imported.
-
-    It takes processors that are newer than itself for ones without: on Zen 5 its matrix products then run at half the
-    speed. A choice that is already in the environment stays.
-    """
-    needed = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
-    text = description.read_text(encoding="utf-8") if description.is_file() else ""
-    flags = next((line for line in text.splitlines() if line.startswith("flags")), "").split()
-    if "AuthenticAMD" in text and needed <= set(flags):
-        os.environ.setdefault("OPENBLAS_CORETYPE", "SkylakeX")
 
 
 def worker_count() -> int:
