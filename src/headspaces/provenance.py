@@ -69,6 +69,12 @@ def joined(blocks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return common | {"weights_sha256": hashlib.sha256(sums.encode()).hexdigest()}
 
 
+def pinned(attributes: Mapping[str, Any]) -> str:
+    """Source of a model at the commit that its weights were read from."""
+    source = str(attributes["source"])
+    return f"{source.split('@')[0]}@{attributes['revision']}" if source.startswith("hub:") else source
+
+
 def fingerprint(files: Iterable[str]) -> str:
     """SHA-256 of the contents of a job's code, in the order of the files' names."""
     digest = hashlib.sha256()

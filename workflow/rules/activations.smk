@@ -52,7 +52,6 @@ rule activations:
         mem_mb=4000,
         runtime=60,
     params:
-        source=lambda wildcards: MODELS[wildcards.model].source,
         windows=SETTINGS["activations"]["windows"],
         window_tokens=SETTINGS["activations"]["window_tokens"],
     script:
