@@ -5,19 +5,24 @@ import dataclasses
 import io
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.linalg
 from scipy import stats
-from tiny_results import ISOTROPIC, PAIRS, RANDOM_SD, SHAPE, WRITE_SPREAD, nulls, overlaps, tiny_model
+from tiny_results import ISOTROPIC, PAIRS, RANDOM_SD, SHAPE, WRITE_SPREAD, nulls, overlaps, square, tiny_model
 
 from headspaces import report_items
+from headspaces.bases import direct_sum, orthonormal_bases
 from headspaces.errors import InputError
+from headspaces.published import read_published
 from headspaces.results import ModelResults, read_results
 from headspaces.store import write_arrays
 from headspaces.tables import TABLES, Table, write_table
-from headspaces.tables.writing import escape_latex, escape_markdown, heading, shown
+from headspaces.tables.headings import heading, shown
+from headspaces.tables.writing import escape_latex, escape_markdown
 from headspaces.tidy import exact, extremes, row_means, tidy
 
 
@@ -163,6 +168,106 @@ def test_right_tail_shows_the_widest_condition_of_each_comparison(model):
     assert len(table.frame) == 4 * 2 + 3
 
 
+def test_right_tail_ranks_spreads_and_averages_angles(model):
+    frame = TABLES["right_tail"]([model]).frame
+    assert frame["spread_rank"].tolist() == [1, 2, 2, 1, pd.NA, pd.NA, pd.NA, pd.NA, 1, 1, 1]
+    assert frame["mean_min_angle_deg"].head(4).tolist() == pytest.approx([95 / 3, 20.0, 8.0, 146.5 / 3])
+
+
+def test_equal_spreads_rank_in_layer_order(writes_only):
+    rho = np.array([[0.1, 0.2, 0.3], [0.1, 0.5, 0.9], [0.4, 0.4, 0.4], [0.3, 0.2, 0.1], [np.nan] * 3])
+    arrays = {"within/O/rho": square(rho), "within/O/angle": square(rho)}
+    frame = TABLES["right_tail"]([dataclasses.replace(writes_only, overlaps=arrays)]).frame
+    assert frame["spread_rank"].tolist()[1:] == [1, 4, 3, pd.NA]
+    assert frame["spread_rank"].tolist()[0] == 2
+
+
+def test_conditions_stand_beside_the_samples(model, observed):
+    table = TABLES["conditions"]([model])
+    writes = row(table, spaces="O", layer=0)
+    assert (writes["n_pairs"], writes["min_angle_deg"]) == (3, 5.0)
+    assert (writes["mean_rho"], writes["spread"]) == pytest.approx((0.28, WRITE_SPREAD))
+    assert (writes["rotation_spread_mean"], writes["reassignment_spread_mean"]) == pytest.approx((0.1, 0.15))
+    assert (writes["rotation_spread_max"], writes["reassignment_spread_max"]) == (0.15, 0.2)
+    assert (writes["rotation_mean_rho"], writes["reassignment_mean_rho"]) == pytest.approx((0.325, 0.345))
+    assert writes["r"] == pytest.approx(WRITE_SPREAD / 0.2)
+    # No sample has this spread: 1 / (2 + 1); in OK both of reassignment's are 0.3 and 0.15, one above 0.163.
+    assert (writes["rotation_spread_p"], writes["reassignment_spread_p"]) == pytest.approx((1 / 3, 1 / 3))
+    keys = row(table, spaces="OK")
+    assert (keys["layer"], keys["later_layer"]) == (0, 1)
+    assert (keys["rotation_spread_p"], keys["reassignment_spread_p"]) == pytest.approx((1 / 3, 2 / 3))
+    # Queries have no samples; layer 1 has no r, all its spreads are 0.
+    assert pd.isna(row(table, spaces="Q", layer=0)["rotation_spread_mean"])
+    assert pd.isna(row(table, spaces="O", layer=1)["r"])
+    assert list(zip(table.printed["spaces"], table.printed["layer"])) == [
+        ("O", 0), ("Q", 0), ("OQ", 0), ("OK", 0), ("OV", 0),
+    ]  # fmt: skip
+    bare = TABLES["conditions"]([observed])
+    assert "rotation_spread_p" not in bare.printed
+    assert list(bare.frame.columns) == list(table.frame.columns)
+    assert bare.frame[["rotation_mean_rho", "r"]].isna().all(axis=None)
+    assert bare.printed["layer"].iloc[0] == 1  # of the writes, layer 1 is constant
+
+
+def test_small_angles_count_pairs_below_a_degree(model):
+    arrays = overlaps()
+    arrays["within/O/angle"] = square([[50.0, 0.999, 0.39], [30.0, 1.0, 10.0]])
+    table = TABLES["small_angles"]([dataclasses.replace(model, overlaps=arrays)])
+    writes = row(table, spaces="O")
+    assert (writes["n_pairs"], writes["n_pairs_below_1deg"], writes["min_angle_deg"]) == (6, 2, 0.39)
+    assert round(writes["min_angle_sine"], 3) == 0.007  # RW section 4.1
+    assert row(table, spaces="OQ")["n_pairs_below_1deg"] == 0
+    assert pd.isna(row(table, spaces="K")["min_angle_sine"])
+
+
+def test_direct_sum_of_real_bases_and_what_dimensions_force(writes_only):
+    # Layer 0: three planes in four dimensions; layer 1: the same plane twice and a line.
+    rng = np.random.default_rng(2)
+    maps = rng.standard_normal((2, 3, 4, 2))
+    maps[1, 1] = maps[1, 0] @ rng.standard_normal((2, 2))
+    maps[1, 2, :, 1] = 0
+    bases = [orthonormal_bases(layer) for layer in maps]
+    sums = [direct_sum(one) for one in bases]
+    arrays = {
+        "within/O/rho": np.ones((2, 3, 3)), "within/O/angle": np.zeros((2, 3, 3)),
+        "rank/O": np.stack([one.rank for one in bases]),
+        "direct_sum/O/deficiency": np.array([one.deficiency for one in sums]),
+        "direct_sum/O/lambda_min": np.array([one.lambda_min for one in sums]),
+    }  # fmt: skip
+    shape = {**SHAPE, "d_model": 4, "d_head": 2}
+    values = row(TABLES["direct_sum"]([ModelResults("m", shape, arrays)]))
+    assert (values["total_width"], values["forced_deficiency"]) == (6, 2)
+    assert (values["rank_low"], values["rank_high"]) == (1, 2)
+    dimension = [np.linalg.matrix_rank(np.concatenate(list(layer), axis=1)) for layer in maps]
+    assert dimension == [4, 3]
+    assert (values["deficiency_low"], values["deficiency_high"]) == (6 - 4, 5 - 3)
+    projections = sum(scipy.linalg.orth(one) @ scipy.linalg.orth(one).T for one in maps[0])
+    assert values["lambda_min_high"] == pytest.approx(np.linalg.eigvalsh(projections)[0])
+    assert values["lambda_min_low"] == pytest.approx(0, abs=1e-25)
+    assert TABLES["direct_sum"]([writes_only]).frame.empty
+
+
+def test_random_baseline_is_of_the_sampled_pairs(model):
+    arrays = {**nulls(), "random/rho": np.array([0.09, 0.1, 0.14])}
+    values = row(TABLES["random_baseline"]([dataclasses.replace(model, nulls=arrays), model]))
+    assert (values["n_pairs"], values["isotropic"]) == (3, ISOTROPIC)
+    assert values["mean_rho"] == pytest.approx(0.11)
+    assert values["spread"] == pytest.approx((0.0014 / 3) ** 0.5)
+    assert values["random_sd"] == pytest.approx(RANDOM_SD)
+
+
+def test_every_published_number_of_rw_is_in_a_table():
+    path = Path(__file__).parents[1] / "config" / "published.tsv"
+    rows = [row for row in read_published(path) if row.paper == "RW"]
+    unknown = {row.address.table for row in rows if row.address} - set(TABLES)
+    assert not unknown
+    never = {
+        "rw-s5.1-124m-steps", "rw-s5.1-124m-epochs", "rw-s5.3-124m-sv_first", "rw-s5.3-124m-sv_second",
+        "rw-s5.3-124m-sv_bulk", "rw-f-7b-decay_distance",
+    }  # fmt: skip
+    assert {row.id for row in rows if row.address is None} == never
+
+
 def test_right_tail_agrees_with_scipy(writes_only):
     rng = np.random.default_rng(5)
     rho = rng.uniform(size=(4, 3, 3))
@@ -255,9 +360,22 @@ def test_pair_counts_compare_with_every_pair_of_every_sample(model):
     assert (values["n_below_both"], values["n_above_both"]) == (0, 0)
 
 
+def test_null_counts_of_spreads_and_means(model):
+    table = TABLES["null_counts"]([model])
+    writes = row(table, spaces="O")
+    assert writes["n_conditions"] == 2
+    # Spreads 0.2355 and 0 against samples up to 0.15, 0.2 and 0; means 0.28 below 0.29, 0.4 above 0.39.
+    assert (writes["n_spread_above_rotation"], writes["n_spread_above_reassignment"]) == (1, 1)
+    assert (writes["n_mean_below_all"], writes["n_mean_above_all"]) == (1, 1)
+    # OK: spread 0.163 between the samples 0.15 and 0.3; quantiles have no samples across layers.
+    keys = row(table, spaces="OK")
+    assert (keys["n_spread_above_rotation"], keys["n_spread_above_reassignment"]) == (1, 0)
+    assert (keys["n_mean_below_all"], keys["n_mean_above_all"]) == (0, 1)
+    assert pd.isna(keys["n_median_below_all"])
+
+
 def test_null_counts_of_quantiles_and_angles(model):
-    values = row(TABLES["null_counts"]([model]))
-    assert (values["spaces"], values["n_layers"]) == ("O", 2)
+    values = row(TABLES["null_counts"]([model]), spaces="O")
     # Medians 0.2 < 0.21 and 0.4 > 0.3; p95 0.56 > 0.55 and 0.4 > 0.39.
     assert (values["n_median_below_all"], values["n_p95_above_all"]) == (1, 2)
     # Angles 5 and 10 against rotation 6 7 and 9 20, reassignment 4.5 8 and 11 12.
@@ -284,6 +402,7 @@ def test_mean_direction_groups_by_distance(writes_only):
     assert frame["mean_rho"].tolist() == pytest.approx([0.15, 0.4])
     assert frame["mean_isotropic_ratio"].tolist() == pytest.approx([1.5, 4.0])
     assert frame["n_mean_above_all"].isna().all()
+    assert TABLES["mean_direction"]([model]).printed["distance"].tolist() == [1, 2]
     samples = np.full((1, 3, 3), np.nan)
     samples[0, 0, 1], samples[0, 1, 2], samples[0, 0, 2] = 0.15, 0.15, 0.15
     names = [
@@ -407,6 +526,9 @@ def test_shown_rows_go_to_markdown_and_all_rows_to_the_csv(model, tmp_path):
     text, markdown, latex = written(TABLES["right_tail"]([model]), tmp_path, "right_tail")
     assert text.count("a_b & c,within,O") == 2
     assert markdown.count("| within | O |") == latex.count("within & O &") == 1
+    note = "Shown: the condition of largest spread in each comparison, of 11 rows in the CSV."
+    assert note in markdown
+    assert note in latex
 
 
 def test_long_and_wide_latex_tables_stay_on_the_page(tmp_path):
@@ -427,8 +549,10 @@ def test_long_and_wide_latex_tables_stay_on_the_page(tmp_path):
     ("value", "column", "text"),
     [
         (0.0, "p", "0.000"), (1 / 31, "p", "0.032"), (1 / 10001, "p", "1.0e-04"), (0.9996, "p", "1.000"),
-        (-0.0, "spread", "0.000"), (-0.0004, "skewness", "-4.0e-04"), (0.0003, "random_sd", "0.0003"),
+        (-0.0, "spread", "0.0000"), (-0.0004, "skewness", "-4.0e-04"), (0.0003, "random_sd", "0.0003"),
         (7.0, "r_median", "7.0"), (float("inf"), "r_median", "∞"), (float("nan"), "r_median", "–"),
+        (46.9819, "sample_low", "46.98"), (0.05217, "sample_low", "0.0522"), (0, "sample_low", "0"),
+        (123456.7, "sample_low", "123457"), ("min_angle_deg", "quantity", "smallest angle (°)"),
         (66, "n_pairs", "66"), (np.int64(3), "layer", "3"), (pd.NA, "n_pairs", "–"), (None, "model", "–"),
     ],
 )  # fmt: skip
@@ -452,7 +576,7 @@ def test_escapes():
 
 def test_headings_name_the_unit():
     assert heading("min_angle_deg") == "smallest angle (°)"
-    assert heading("anything_low_deg") == "anything (low) (°)"
+    assert heading("anything_low_deg") == "anything, low (°)"
 
 
 def test_tidy_types_and_unknown_columns():

@@ -147,7 +147,9 @@ def test_the_page_shows_one_quantity_a_row(model, tmp_path):
     write_table("activations", TABLES["activations"]([model]), *(tmp_path / f"a.{end}" for end in ("csv", "md", "tex")))
     lines = (tmp_path / "a.md").read_text().splitlines()
     assert "| model | quantity | OQ | OK | OV |" in lines
-    assert "| m | loss nats per token | 3.250 | 3.250 | 3.250 |" in lines
+    assert "| m | loss (nats per token) | 3.250 | 3.250 | 3.250 |" in lines
+    assert "| :-- | :-- | --: | --: | --: |" in lines
+    assert not any("Shown" in line for line in lines)
     assert len(pd.read_csv(tmp_path / "a.csv")) == 3
 
 
@@ -159,13 +161,20 @@ def test_self_head_rows(model):
         "QO/p": np.array([1 / 10_001, 0.5]), "QO/n_permutations": np.array([10_000] * 2),
         "QO/exhaustive": np.array([0, 0]),
     }  # fmt: skip
-    frame = TABLES["self_head"]([dataclasses.replace(model, self_heads=arrays)]).frame
+    table = TABLES["self_head"]([dataclasses.replace(model, self_heads=arrays)])
+    frame = table.frame
     assert frame["spaces"].tolist() == ["VO", "VO", "QO", "QO"]
     assert frame["layer"].tolist() == [0, 1, 0, 1]
     assert frame["p_is_smallest"].tolist() == [1, 0, 1, 0]
     assert frame["n_labels"].tolist() == [2, 2, 9, 9]
     assert frame["own_mean"].tolist() == [0.3, 0.2, 0.3, 0.2]
     assert TABLES["self_head"]([model]).notes == ("m: not measured.",)
+    shown = row(table.printed, spaces="VO")
+    assert (shown["n_layers"], shown["own_mean_low"], shown["own_mean_high"], shown["others_mean_high"]) == (
+        2, 0.2, 0.3, 0.15,
+    )  # fmt: skip
+    assert (shown["p_high"], shown["n_smallest_p"], shown["n_permutations"]) == (1, 1, 2)
+    assert table.all_notes == ("Shown: ranges over the layers, of 4 rows in the CSV.",)
 
 
 def test_value_spaces_in_standard_deviations_of_random_ones(model):
@@ -204,6 +213,9 @@ def test_two_models_pair_by_pair(rng):
     assert layer["max_abs_difference"] == pytest.approx(0.5)
     assert row(by_layer, spaces="O", layer=0)["max_abs_difference"] == 0
     assert len(by_layer) == 9
+    printed = TABLES["tuning"]([one, other, unlike]).printed
+    assert printed["spaces"].tolist() == ["O", "Q", "V"]
+    assert printed["layer"].iloc[0] == 1
 
 
 def test_a_checkpoint_compared_with_itself_is_noticed(rng):

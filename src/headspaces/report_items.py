@@ -10,10 +10,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 SPREAD = "Spread: population standard deviation (ddof = 0) of ρ over the pairs of a condition."
-SAMPLES = (
-    "All samples: those of both null models, rotation and reassignment, together; r: observed spread / largest of them."
+LAMBDA_MIN = (
+    "λ min: smallest eigenvalue of the sum of a layer's projections, over the layers; 0 where its spaces cannot span."
 )
-ISOTROPIC = "Isotropic value: d_head / d_model, the expected ρ of two independent uniform random subspaces."
+RANDOM_SD = "Random sd: standard deviation of ρ for two independent uniform random subspaces."
+WITHIN = "O: write spaces; Q, K, V: read spaces of queries, keys, values."
+ACROSS = "OQ, OK, OV: write spaces of a layer with the read spaces of queries, keys, values of each later layer."
+ALL_SAMPLES = "All samples: those of both null models, rotation and reassignment, together."
+RATIO = "r: observed spread / largest spread of all samples of both null models."
+ISOTROPIC = "Isotropic value: d/D, the expected ρ of two independent uniform random subspaces."
 
 
 @dataclass(frozen=True)
@@ -41,13 +46,14 @@ class Item:
 TABLES: Mapping[str, Item] = {
     "table1": Item(
         "Smallest principal angles over the pairs of head spaces, within and across layers (RW table 1)",
-        notes=("Across: every writer head of a layer with every reader head of each later layer.",),
+        notes=(WITHIN, ACROSS),
     ),
     "table2": Item(
         "Lower bound of the largest overlap with a layer's write spaces, and what is measured (RW table 2)",
         notes=(
+            ACROSS,
             "min max ρ: minimum over layer pairs and read spaces R of the largest ρ(R, U_i) with a write space U_i.",
-            "λ min: smallest eigenvalue of the sum of a layer's projections, over the layers.",
+            LAMBDA_MIN,
             ISOTROPIC,
         ),
     ),
@@ -55,11 +61,18 @@ TABLES: Mapping[str, Item] = {
     "table4": Item(
         "The spread of ρ against the null models (RW table 4)",
         needs=("overlaps", "nulls"),
-        notes=(SPREAD, SAMPLES, "Ratios: observed spread / mean spread of a null model's samples."),
+        notes=(
+            WITHIN,
+            ACROSS,
+            SPREAD,
+            ALL_SAMPLES,
+            RATIO,
+            "Ratios: observed spread / mean spread of a null model's samples.",
+        ),
     ),
     "table5": Item(
         "Mean and spread of ρ between the write spaces of a layer (RW table 5)",
-        notes=(SPREAD, ISOTROPIC, "Random sd: standard deviation of ρ for two independent uniform random subspaces."),
+        notes=(SPREAD, ISOTROPIC, RANDOM_SD),
     ),
     "table6": Item(
         "Layers whose smallest angle between write spaces is not below every reassignment sample's (RW table 6)",
@@ -69,51 +82,104 @@ TABLES: Mapping[str, Item] = {
     "table7": Item(
         "Overlap between the read spaces of one kind within a layer, against the null models (RW table 7)",
         uses=("nulls",),
-        notes=(SPREAD, "All samples: those of both null models, rotation and reassignment, together."),
+        notes=(SPREAD, ALL_SAMPLES),
     ),
     "table8": Item(
         "Spread and mean of ρ between write spaces and later layers' read spaces, against the nulls (RW table 8)",
         needs=("overlaps", "nulls"),
-        notes=(SPREAD, "All samples: those of both null models, rotation and reassignment, together."),
+        notes=(ACROSS, SPREAD, ALL_SAMPLES),
     ),
     "table9": Item(
         "Largest ρ and largest spectrally weighted score of a layer pair (RW table 9)",
         notes=(
+            ACROSS,
             "Each maximum is over the head pairs of the layer pair; the two need not belong to the same head pair.",
             "Weighted score: D ||R^T B||^2 / (||R||^2 ||B||^2), about 1 for independent Gaussian matrices.",
         ),
     ),
+    "small_angles": Item(
+        "Pairs of head spaces that nearly share a direction (RW section 4.1)",
+        notes=(WITHIN, ACROSS),
+    ),
+    "direct_sum": Item(
+        "Ranks of the head spaces and deficiency of their sum in a layer (RW sections 4.1 and 5.1)",
+        notes=(
+            WITHIN,
+            "Width: heads of a layer times d. Deficiency: sum of the ranks less the dimension of the spaces' sum.",
+            "Forced: max(0, width - D). A folded LayerNorm forces one more on reads, which it leaves D - 1 dimensions.",
+            LAMBDA_MIN,
+        ),
+    ),
     "right_tail": Item(
         "The right tail of ρ in every condition (RW section 5.2)",
-        notes=(SPREAD, ISOTROPIC, "Quantiles interpolate linearly."),
+        notes=(
+            WITHIN,
+            ACROSS,
+            SPREAD,
+            ISOTROPIC,
+            "Quantiles interpolate linearly. Mean smallest angle: over the pairs.",
+        ),
+    ),
+    "conditions": Item(
+        "Mean and spread of ρ in every condition beside the null samples (RW section 5.3)",
+        uses=("nulls",),
+        notes=(
+            WITHIN,
+            ACROSS,
+            SPREAD,
+            RATIO,
+            "p: one-sided, (k + 1) / (n + 1), where k of n samples have at least this spread.",
+        ),
     ),
     "baseline_ratios": Item(
         "Mean and spread of ρ against two random subspaces, ranges over the conditions (RW section 5.2)",
-        notes=(SPREAD, ISOTROPIC, "Random sd: standard deviation of ρ for two independent uniform random subspaces."),
+        notes=(WITHIN, ACROSS, SPREAD, ISOTROPIC, RANDOM_SD),
     ),
     "weighted_means": Item(
         "Mean spectrally weighted score of a layer pair, over the layer pairs (RW appendix G)",
-        notes=("Mean: over the head pairs of a layer pair; low, median and high: over the layer pairs.",),
+        notes=(
+            ACROSS,
+            "Mean: over the head pairs of a layer pair; low, median and high: over the layer pairs.",
+        ),
     ),
     "pair_counts": Item(
         "Pairs whose ρ lies below or above every pair of every null sample, in the layer of figure 2 (RW section 5.2)",
         needs=("overlaps", "nulls"),
-        notes=("Layer: the upper median of the layers' observed spreads. Both: rotation and reassignment together.",),
+        notes=(
+            WITHIN,
+            "Layer: the upper median of the layers' observed spreads. Both: rotation and reassignment together.",
+        ),
     ),
     "null_counts": Item(
-        "Layers whose median, 95th percentile or smallest angle is outside every null sample (RW 5.2, 5.3, appendix F)",
+        "Conditions whose spread, mean, quantiles or smallest angle are outside every null sample "
+        "(RW 5.2, 5.3, appendix F)",
         needs=("overlaps", "nulls"),
-        notes=("Quantiles interpolate linearly.",),
+        notes=(
+            WITHIN,
+            ACROSS,
+            SPREAD,
+            "All: samples of both null models together. Quantiles and angles: within layers only.",
+        ),
     ),
     "null_ranges": Item(
         "Observed values and null samples, ranges over the conditions (RW section 5.3, appendix F)",
         needs=("overlaps", "nulls"),
-        notes=(SPREAD, "Sample mean: over a null model's samples of one condition; low and high: over the conditions."),
+        notes=(
+            WITHIN,
+            ACROSS,
+            SPREAD,
+            "Sample mean: over a null model's samples of one condition; low and high: over the conditions.",
+        ),
+    ),
+    "random_baseline": Item(
+        "ρ of independent pairs of uniform random subspaces, sampled and in closed form (RW sections 5.1 and 5.3)",
+        needs=("overlaps", "nulls"),
+        notes=(SPREAD, ISOTROPIC, RANDOM_SD),
     ),
     "mean_direction": Item(
         "Mean ρ between write spaces and later layers' read spaces, by layer distance (RW appendix F)",
         uses=("nulls",),
-        notes=(ISOTROPIC, "All samples: those of both null models, rotation and reassignment, together."),
+        notes=(ACROSS, ISOTROPIC, ALL_SAMPLES),
     ),
     "activations": Item(
         "The direct path from writes to later reads on a text: terms of the response, and ρ against measured shares "
@@ -143,11 +209,15 @@ TABLES: Mapping[str, Item] = {
     "model_pairs": Item(
         "Overlaps of two models of one shape, pair by pair (RW section 5.5)",
         notes=(
+            WITHIN,
+            ACROSS,
             "Relative difference: to the first model's ρ.",
             "ρ does not change when both spaces are rotated together.",
         ),
     ),
-    "tuning": Item("Two models of one shape side by side, by layer (RW section 5.5, appendix E)", notes=(SPREAD,)),
+    "tuning": Item(
+        "Two models of one shape side by side, by layer (RW section 5.5, appendix E)", notes=(WITHIN, SPREAD)
+    ),
 }
 
 FIGURES: Mapping[str, Item] = {
@@ -192,7 +262,7 @@ FIGURES: Mapping[str, Item] = {
     "figure9": Item(
         "Ratio r of the spread, and the direction of the mean against all null samples, by layer pair (RW figure 9)",
         needs=("overlaps", "nulls"),
-        notes=(SPREAD, SAMPLES),
+        notes=(SPREAD, ALL_SAMPLES, RATIO),
     ),
 }
 

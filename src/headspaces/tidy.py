@@ -17,7 +17,8 @@ from headspaces.jobs import whole_file
 TEXT = frozenset({"model", "other", "scope", "spaces", "null", "series", "quantity", "direction"})
 WHOLE = frozenset({
     "layer", "later_layer", "writer_layer", "reader_layer", "distance", "d_model", "d_head", "window_tokens",
-    "p_is_smallest",
+    "p_is_smallest", "spread_rank", "rank_low", "rank_high", "deficiency_low", "deficiency_high", "forced_deficiency",
+    "total_width",
 })  # fmt: skip
 
 
@@ -87,5 +88,5 @@ def _series(column: str, values: list[Any]) -> pd.Series[Any]:
     if column in TEXT:
         return pd.Series(values, dtype=object)
     if column in WHOLE or column.startswith("n_"):
-        return pd.Series([pd.NA if value is None else int(value) for value in values], dtype="Int64")
+        return pd.Series([pd.NA if missing(value) else int(value) for value in values], dtype="Int64")
     return pd.Series([np.nan if value is None else float(value) for value in values], dtype="float64")

@@ -124,23 +124,36 @@ def pair_counts(models: Sequence[ModelResults]) -> Table:
 
 
 def null_counts(models: Sequence[ModelResults]) -> Table:
-    """Count layers whose median, 95th percentile or smallest angle is outside every null sample (RW 5.2, 5.3)."""
-    columns = """model spaces n_layers n_median_below_all n_p95_above_all n_min_angle_below_rotation
+    """Count conditions whose statistics are outside every null sample (RW sections 5.2, 5.3, appendix F).
+
+    Means, medians and 95th percentiles are compared with the samples of both null models together; quantiles and
+    angles have samples within layers only.
+    """
+    columns = """model scope spaces n_conditions n_spread_above_rotation n_spread_above_reassignment n_mean_below_all
+                 n_mean_above_all n_median_below_all n_p95_above_all n_min_angle_below_rotation
                  n_min_angle_above_rotation n_min_angle_below_reassignment n_min_angle_above_reassignment"""
-    rows = []
-    for comparison in _with_nulls(models):
-        if comparison.scope == "within":
-            row: Row = {
-                "model": comparison.model.name,
-                "spaces": comparison.spaces,
-                "n_layers": _n_sampled(comparison),
-                "n_median_below_all": _n_outside(comparison, "median", below_all),
-                "n_p95_above_all": _n_outside(comparison, "p95", above_all),
-            }
-            for null in NULLS:
-                row[f"n_min_angle_below_{null}"] = _n_outside(comparison, "min_angle", below_all, [null])
-                row[f"n_min_angle_above_{null}"] = _n_outside(comparison, "min_angle", above_all, [null])
-            rows.append(row)
+    counted: dict[str, tuple[str, Callable[..., np.ndarray], Sequence[str]]] = {
+        "n_mean_below_all": ("mean", below_all, NULLS),
+        "n_mean_above_all": ("mean", above_all, NULLS),
+        "n_median_below_all": ("median", below_all, NULLS),
+        "n_p95_above_all": ("p95", above_all, NULLS),
+    }
+    for null in NULLS:
+        counted[f"n_spread_above_{null}"] = ("spread", above_all, (null,))
+        counted[f"n_min_angle_below_{null}"] = ("min_angle", below_all, (null,))
+        counted[f"n_min_angle_above_{null}"] = ("min_angle", above_all, (null,))
+    rows = [
+        {
+            **comparison.names,
+            "n_conditions": _n_sampled(comparison),
+            **{
+                column: _n_outside(comparison, statistic, outside, nulls)
+                for column, (statistic, outside, nulls) in counted.items()
+                if comparison.has_nulls(statistic)
+            },
+        }
+        for comparison in _with_nulls(models)
+    ]
     return Table(tidy(columns, rows), _without_nulls(models))
 
 
@@ -155,6 +168,21 @@ def null_ranges(models: Sequence[ModelResults]) -> Table:
                 if statistic in comparison.nulls[null]:
                     names = {**comparison.names, "null": null, "quantity": statistic + unit}
                     rows.append({**names, **_ranges(comparison, null, statistic)})
+    return Table(tidy(columns, rows), _without_nulls(models))
+
+
+def random_baseline(models: Sequence[ModelResults]) -> Table:
+    """Set sampled pairs of random subspaces beside their closed-form mean and deviation (RW sections 5.1, 5.3)."""
+    rows = []
+    for model in models:
+        rho = (model.nulls or {}).get("random/rho")
+        if rho is not None:
+            rows.append({
+                "model": model.name, "d_model": model.attributes["d_model"], "d_head": model.attributes["d_head"],
+                "n_pairs": rho.size, "mean_rho": rho.mean(), "isotropic": model.isotropic,
+                "spread": rho.std(), "random_sd": model.random_sd,
+            })  # fmt: skip
+    columns = "model d_model d_head n_pairs mean_rho isotropic spread random_sd"
     return Table(tidy(columns, rows), _without_nulls(models))
 
 
@@ -178,7 +206,9 @@ def mean_direction(models: Sequence[ModelResults]) -> Table:
                 row["n_mean_below_all"] = int(below_all(comparison.mean[at], *samples).sum())
                 row["n_mean_above_all"] = int(above_all(comparison.mean[at], *samples).sum())
             rows.append(row)
-    return Table(tidy(columns, rows), _without_nulls(models))
+    frame = tidy(columns, rows)
+    powers = frame["distance"].isin([2**power for power in range(10)])
+    return Table(frame, _without_nulls(models), frame[powers], "distances 1, 2, 4, 8 and so on")
 
 
 def _with_nulls(models: Iterable[ModelResults]) -> Iterator[Comparison]:

@@ -1,4 +1,4 @@
-"""Tables of the overlaps themselves: RW tables 1, 2, 3, 5, 9 and the numbers of section 5.2 and appendix G."""
+"""Tables of the overlaps themselves: RW tables 1, 2, 3, 5, 9 and ranges over conditions of section 5.2, appendix G."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def table1(models: Sequence[ModelResults]) -> Table:
         angles = {"min_angle_deg": low, "median_min_angle_deg": median}
         rows.append({**comparison.names, "n_pairs": comparison.rho.size, **angles})
     columns = "model scope spaces n_pairs min_angle_deg median_min_angle_deg"
-    return Table(tidy(columns, rows), pair_notes(compare_all(models)))
+    return Table(tidy(columns, rows), pair_notes(compare_all(models), spread=False))
 
 
 def table2(models: Sequence[ModelResults]) -> Table:
@@ -94,28 +94,14 @@ def table9(models: Sequence[ModelResults]) -> Table:
     rows = []
     for comparison in compare_across(models):
         weighted = comparison.model.across_values(comparison.spaces, "weighted")
-        for (writer, reader), rho, score in zip(comparison.layers, _largest(comparison.rho), _largest(weighted)):
+        for (writer, reader), rho, score in zip(comparison.layers, largest(comparison.rho), largest(weighted)):
             rows.append({
                 "model": comparison.model.name, "writer_layer": writer, "reader_layer": reader,
                 "spaces": comparison.spaces, "max_rho": rho, "max_weighted": score,
             })  # fmt: skip
     frame = tidy("model writer_layer reader_layer spaces max_rho max_weighted", rows)
-    note = (
-        f"Shown: each model's two layer pairs of largest ρ and of largest weighted score, of {len(frame)} in the CSV."
-    )
-    return Table(frame, (note, *_nothing_across(models)), _leading(frame, ["max_rho", "max_weighted"], n=2))
-
-
-def right_tail(models: Sequence[ModelResults]) -> Table:
-    """How rho is distributed over the pairs of every condition (RW section 5.2)."""
-    columns = """model scope spaces layer later_layer n_pairs median_rho p95_rho max_rho share_above_twice_isotropic
-                 share_below_half_isotropic mean_rho spread_rho mean_isotropic_ratio spread_random_sd_ratio skewness
-                 min_angle_deg"""
-    frame = tidy(columns, [row for comparison in compare_all(models) for row in _tail_rows(comparison)])
-    widest = frame.dropna(subset="spread_rho").sort_values("spread_rho", ascending=False, kind="stable")
-    printed = widest.drop_duplicates(["model", "spaces"]).sort_index()
-    note = f"Shown: the condition of largest spread in each comparison, of {len(frame)} in the CSV."
-    return Table(frame, (note, *pair_notes(compare_all(models))), printed)
+    choice = "each model's two layer pairs of largest ρ and of largest weighted score"
+    return Table(frame, _nothing_across(models), _leading(frame, ["max_rho", "max_weighted"], n=2), choice)
 
 
 def baseline_ratios(models: Sequence[ModelResults]) -> Table:
@@ -127,7 +113,7 @@ def baseline_ratios(models: Sequence[ModelResults]) -> Table:
     for comparison in compare_all(models):
         by_condition = {
             "mean_isotropic_ratio_{}": comparison.mean / comparison.model.isotropic,
-            "spread_random_sd_ratio_{}": _per_random_sd(comparison),
+            "spread_random_sd_ratio_{}": per_random_sd(comparison),
             "median_rho_{}": comparison.statistics["median"],
             "median_min_angle_{}_deg": np.array([extremes(angles)[1] for angles in comparison.angles]),
         }
@@ -166,14 +152,25 @@ def compare_across(models: Iterable[ModelResults]) -> Iterator[Comparison]:
     return (comparison for model in models for comparison in model.compare_across())
 
 
-def pair_notes(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
-    """Say which comparisons have no pair, a single one, or undefined ones."""
+def largest(values: np.ndarray) -> np.ndarray:
+    """Return the largest defined value of each condition; NaN where there is none."""
+    return np.asarray(np.fmax.reduce(values, axis=1)) if values.shape[1] else np.full(len(values), np.nan)
+
+
+def per_random_sd(comparison: Comparison) -> np.ndarray:
+    """Spread over the sd of random subspaces; undefined for heads that fill the residual stream, where that is 0."""
+    sd = comparison.model.random_sd
+    return comparison.spread / sd if sd else np.full_like(comparison.spread, np.nan)
+
+
+def pair_notes(comparisons: Iterable[Comparison], *, spread: bool = True) -> tuple[str, ...]:
+    """Say which comparisons have no pair, undefined ones, or, in a table of spreads, a single one."""
     notes = []
     for comparison in comparisons:
         name = f"{comparison.model.name}, {comparison.spaces}"
         if not comparison.rho.size:
             notes.append(f"{name}: no pair to compare (one space in a layer, or one layer), so its cells are empty.")
-        elif comparison.n_pairs == 1:
+        elif spread and comparison.n_pairs == 1:
             notes.append(f"{name}: a single pair in each condition, so its spread is 0.")
         if undefined := int(np.sum(~np.isfinite(comparison.rho))):
             notes.append(f"{name}: {undefined} pairs with a space of dimension zero have no ρ and are left out.")
@@ -193,51 +190,8 @@ def _min_max_rho(comparison: Comparison) -> np.ndarray:
     return np.asarray(np.fmin.reduce(np.fmax.reduce(by_head, axis=1), axis=1))
 
 
-def _largest(values: np.ndarray) -> np.ndarray:
-    return np.asarray(np.fmax.reduce(values, axis=1)) if values.shape[1] else np.full(len(values), np.nan)
-
-
 def _leading(frame: pd.DataFrame, measures: Sequence[str], n: int) -> pd.DataFrame:
     """Return the rows where a measure is among the model's n largest, each once, strongest first by measure."""
     by_model = [part for _, part in frame.groupby("model", sort=False)]
     parts = [part.nlargest(n, measure) for part in by_model for measure in measures]
     return pd.concat(parts).drop_duplicates() if parts else frame
-
-
-def _per_random_sd(comparison: Comparison) -> np.ndarray:
-    """Spread over the sd of random subspaces; undefined for heads that fill the residual stream, where that is 0."""
-    sd = comparison.model.random_sd
-    return comparison.spread / sd if sd else np.full_like(comparison.spread, np.nan)
-
-
-def _tail_rows(comparison: Comparison) -> Iterator[Row]:
-    isotropic = comparison.model.isotropic
-    by_condition = {
-        "median_rho": comparison.statistics["median"],
-        "p95_rho": comparison.statistics["p95"],
-        "max_rho": _largest(comparison.rho),
-        "share_above_twice_isotropic": _share(comparison.rho, comparison.rho > 2 * isotropic),
-        "share_below_half_isotropic": _share(comparison.rho, comparison.rho < isotropic / 2),
-        "mean_rho": comparison.mean,
-        "spread_rho": comparison.spread,
-        "mean_isotropic_ratio": comparison.mean / isotropic,
-        "spread_random_sd_ratio": _per_random_sd(comparison),
-        "skewness": _skewness(comparison),
-        "min_angle_deg": comparison.statistics["min_angle"],
-    }
-    for index, (layer, later) in enumerate(comparison.layers):
-        place: Row = {"layer": layer} if comparison.scope == "within" else {"layer": layer, "later_layer": later}
-        values = {name: column[index] for name, column in by_condition.items()}
-        yield {**comparison.names, **place, "n_pairs": comparison.n_pairs, **values}
-
-
-def _share(rho: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Share of each condition's defined pairs that are chosen; NaN without pairs."""
-    return row_means(np.where(np.isfinite(rho), chosen.astype(np.float64), np.nan))
-
-
-def _skewness(comparison: Comparison) -> np.ndarray:
-    """Standardised third moment of rho (population); NaN where rho is constant."""
-    centred = comparison.rho - comparison.mean[:, None]
-    scale = np.where(comparison.spread > 0, comparison.spread, np.nan)[:, None]
-    return row_means((centred / scale) ** 3)

@@ -10,7 +10,8 @@ import pandas as pd
 from jaxtyping import Float
 
 from headspaces.results import ModelResults
-from headspaces.tables.writing import MISSING, Table, heading, shown
+from headspaces.tables.headings import MISSING, shown
+from headspaces.tables.writing import Table
 from headspaces.tidy import extremes, tidy
 
 Pairs = Float[np.ndarray, "condition pair"]
@@ -64,7 +65,7 @@ def _by_quantity(frame: pd.DataFrame) -> pd.DataFrame:
         values = part.set_index("spaces")
         for name in frame.columns[2:]:
             cells = {kind: shown(values.at[kind, name], name) if kind in values.index else MISSING for kind in kinds}
-            rows.append({"model": model, "quantity": heading(name), **cells})
+            rows.append({"model": model, "quantity": name, **cells})
     return pd.DataFrame(rows, columns=["model", "quantity", *kinds])
 
 

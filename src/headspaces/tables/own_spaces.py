@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pandas as pd
 
 from headspaces.results import Comparison, ModelResults
 from headspaces.tables.writing import Table
-from headspaces.tidy import tidy
+from headspaces.tidy import extremes, tidy
 from headspaces.tuning import of_one_shape, rho_differences
 
 SAME = 1e-12
@@ -33,8 +34,25 @@ def self_head(models: Sequence[ModelResults]) -> Table:
                     "p_is_smallest": int(np.isclose(p, smallest)),
                 })  # fmt: skip
     columns = "model layer spaces n_labels own_mean others_mean p p_is_smallest n_permutations"
+    frame = tidy(columns, rows)
     notes = tuple(f"{model.name}: not measured." for model in models if model.self_heads is None)
-    return Table(tidy(columns, rows), notes)
+    return Table(frame, notes, _over_layers(frame), "ranges over the layers")
+
+
+def _over_layers(frame: pd.DataFrame) -> pd.DataFrame:
+    """Ranges over the layers of each model and spaces, as RW gives them."""
+    rows = []
+    for (model, spaces), part in frame.groupby(["model", "spaces"], sort=False):
+        row = {"model": model, "spaces": spaces, "n_labels": part["n_labels"].iloc[0], "n_layers": len(part)}
+        for name in ("own_mean", "others_mean"):
+            row[f"{name}_low"], _, row[f"{name}_high"] = extremes(part[name].to_numpy())
+        rows.append({
+            **row, "p_high": part["p"].max(), "n_smallest_p": part["p_is_smallest"].sum(),
+            "n_permutations": part["n_permutations"].iloc[0],
+        })  # fmt: skip
+    columns = """model spaces n_labels n_layers own_mean_low own_mean_high others_mean_low others_mean_high p_high
+                 n_smallest_p n_permutations"""
+    return tidy(columns, rows)
 
 
 def v_spaces(models: Sequence[ModelResults]) -> Table:
@@ -93,7 +111,11 @@ def tuning(models: Sequence[ModelResults]) -> Table:
                 })  # fmt: skip
     columns = """model other spaces layer n_pairs mean_rho mean_rho_other spread spread_other
                  min_angle_deg min_angle_other_deg max_abs_difference median_abs_difference max_relative_difference"""
-    return Table(tidy(columns, rows), () if rows else (NO_TWO,))
+    frame = tidy(columns, rows)
+    furthest = frame.sort_values("max_abs_difference", ascending=False, kind="stable")
+    printed = furthest.drop_duplicates(["model", "other", "spaces"]).sort_index()
+    choice = "the layer of largest difference of each pair of models and spaces"
+    return Table(frame, () if rows else (NO_TWO,), printed, choice)
 
 
 def _unit(name: str) -> str:

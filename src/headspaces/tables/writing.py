@@ -6,9 +6,7 @@ LaTeX hold the rows to read, rounded as RW prints them, and say below the table 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,9 @@ import pandas as pd
 
 from headspaces.jobs import whole_file
 from headspaces.report_items import TABLES, Item
-from headspaces.tidy import missing, whole, write_csv
+from headspaces.tables.headings import MISSING, heading, shown
+from headspaces.tidy import write_csv
 
-MISSING = "–"
 WIDE = 8
 """Columns beyond which a LaTeX table is set small, to stay on the page."""
 LONG = 40
@@ -37,88 +35,21 @@ class Table:
         What holds for these models only: why a cell is empty, which rows are left out.
     printed
         The rows for the reader, where there are too many; ``None`` prints all.
+    choice
+        What was chosen of the frame to be printed: a note says so.
     """
 
     frame: pd.DataFrame
     notes: tuple[str, ...] = ()
     printed: pd.DataFrame | None = None
+    choice: str = ""
 
-
-@dataclass(frozen=True)
-class _Column:
-    heading: str
-    decimals: int | None = None
-
-
-_COLUMNS = {
-    "d_model": _Column("D"),
-    "d_head": _Column("d"),
-    "n_query_heads": _Column("query heads"),
-    "n_kv_heads": _Column("key-value heads"),
-    "n_write_pairs": _Column("write pairs"),
-    "isotropic": _Column("isotropic d/D", 4),
-    "random_sd": _Column("random sd", 4),
-    "min_angle_deg": _Column("smallest angle (°)", 2),
-    "median_min_angle_deg": _Column("median smallest angle (°)", 1),
-    "observed_min_angle_deg": _Column("observed smallest angle (°)", 3),
-    "reassignment_min_angle_deg": _Column("reassignment, smallest angle (°)", 3),
-    "lambda_min_low": _Column("λ min, low", 3),
-    "lambda_min_high": _Column("λ min, high", 3),
-    "min_max_rho": _Column("min max ρ", 3),
-    "n_below_isotropic": _Column("layer pairs below isotropic"),
-    "n_layers_below_10deg": _Column("layers below 10°"),
-    "n_above_all": _Column("above all samples"),
-    "n_samples": _Column("samples of each null"),
-    "r_median": _Column("median r", 1),
-    "rotation_ratio_median": _Column("median ratio to rotation", 1),
-    "reassignment_ratio_median": _Column("median ratio to reassignment", 1),
-    "n_mean_below_all": _Column("mean below all samples"),
-    "n_mean_above_all": _Column("mean above all samples"),
-    "n_spread_above_all": _Column("spread above all samples"),
-    **{
-        f"{name}_{end}": _Column(f"{name.replace('_', ' ')} ({end})", 4)
-        for name in ("observed", "sample", "sample_mean")
-        for end in ("low", "high")
-    },
-    "max_rho": _Column("largest ρ", 3),
-    "max_weighted": _Column("largest weighted score", 1),
-    "own_mean": _Column("own spaces, mean ρ", 3),
-    "others_mean": _Column("different heads, mean ρ", 3),
-    "n_labels": _Column("labels"),
-    "n_permutations": _Column("permutations"),
-    "p_is_smallest": _Column("p is the smallest possible"),
-    "random_sds": _Column("random sds from isotropic", 1),
-    "isotropic_ratio": _Column("ratio to isotropic", 2),
-    "max_abs_difference": _Column("largest difference of ρ", 7),
-    "median_abs_difference": _Column("median difference of ρ", 7),
-    "max_relative_difference": _Column("largest relative difference", 5),
-    "mean_rho_other": _Column("mean ρ, other"),
-    "spread_other": _Column("spread, other"),
-    "min_angle_other_deg": _Column("smallest angle, other (°)", 2),
-}
-_WORDS = {"rho": "ρ", "p95": "95th percentile", "low": "(low)", "high": "(high)"}
-
-
-def heading(column: str) -> str:
-    """Return a column's heading: the listed one, or its name in words with the unit in brackets."""
-    if column in _COLUMNS:
-        return _COLUMNS[column].heading
-    name, unit = (column.removesuffix("_deg"), " (°)") if column.endswith("_deg") else (column, "")
-    return " ".join(_WORDS.get(word, word) for word in name.removeprefix("n_").split("_")) + unit
-
-
-def shown(value: Any, column: str) -> str:
-    """Write one cell for the reader: rounded, never a rounded-off zero for a number that is not zero.
-
-    A dash stands for a missing value. A p-value (column ``p`` or ``…_p``) below 0.001 is in scientific form.
-    """
-    if missing(value):
-        return MISSING
-    if isinstance(value, str):
-        return value
-    if whole(value):
-        return str(int(value))
-    return _rounded(float(value), _decimals(column))
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes, with what is shown where the CSV holds more."""
+        if not self.choice or self.printed is None or len(self.printed) == len(self.frame):
+            return self.notes
+        return (f"Shown: {self.choice}, of {len(self.frame)} rows in the CSV.", *self.notes)
 
 
 def write_table(
@@ -154,7 +85,7 @@ def markdown(item: Item, table: Table) -> str:
         _row(["--:" if number else ":--" for number in numeric]),
         *(_row([escape_markdown(cell) for cell in row]) for row in rows),
     ]
-    notes = [f"- {escape_markdown(note)}" for note in (*item.notes, *table.notes)]
+    notes = [f"- {escape_markdown(note)}" for note in (*item.notes, *table.all_notes)]
     return "\n".join(lines + (["", *notes] if notes else [])) + "\n"
 
 
@@ -178,7 +109,7 @@ def latex(name: str, item: Item, table: Table) -> str:
         *(" & ".join(_latex_cell(cell) for cell in row) + " \\\\" for row in rows),
         "\\bottomrule",
         "\\end{longtable}" if long else "\\end{tabular}",
-        *(f"\\par\\footnotesize {escape_latex(note)}" for note in (*item.notes, *table.notes)),
+        *(f"\\par\\footnotesize {escape_latex(note)}" for note in (*item.notes, *table.all_notes)),
         "\\par\\endgroup" if long else "\\end{table}",
     ]
     return "\n".join(lines) + "\n"
@@ -205,11 +136,9 @@ _LATEX = {
 
 
 def _latex_cell(cell: str) -> str:
-    mantissa, marker, exponent = cell.partition("e")
-    try:
-        float(cell)
-    except ValueError:
+    if not _is_number(cell) or cell == MISSING:
         return escape_latex(cell)
+    mantissa, marker, exponent = cell.partition("e")
     if marker:
         return f"${mantissa} \\times 10^{{{int(exponent)}}}$"
     return f"${cell}$" if cell.startswith("-") else cell
@@ -222,7 +151,20 @@ def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
 
 
 def _numeric(table: Table) -> list[bool]:
-    return [bool(pd.api.types.is_numeric_dtype(dtype)) for dtype in _frame(table).dtypes]
+    """Whether a column is set as numbers: by its type, or because all its cells are numbers in text."""
+    frame = _frame(table)
+    return [
+        bool(pd.api.types.is_numeric_dtype(frame[column]) or (len(frame) and frame[column].map(_is_number).all()))
+        for column in frame
+    ]
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        float(cell)
+    except (TypeError, ValueError):
+        return isinstance(cell, str) and cell == MISSING
+    return True
 
 
 def _frame(table: Table) -> pd.DataFrame:
@@ -232,22 +174,3 @@ def _frame(table: Table) -> pd.DataFrame:
 
 def _row(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
-
-
-def _decimals(column: str) -> int:
-    if column in _COLUMNS:
-        decimals = _COLUMNS[column].decimals
-        return 3 if decimals is None else decimals
-    if column.endswith("_deg"):
-        return 2
-    return 1 if "ratio" in column else 3
-
-
-def _rounded(value: float, decimals: int) -> str:
-    if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
-    # Halves are rounded up as on paper: d/D = 0.03125 is RW's 0.0313, where binary formatting gives 0.0312.
-    text = str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP))
-    if float(text) != 0:
-        return text
-    return f"{0:.{decimals}f}" if value == 0 else f"{value:.1e}"
