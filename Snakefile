@@ -12,10 +12,12 @@ include: "workflow/rules/common.smk"
 include: "workflow/rules/weights.smk"
 include: "workflow/rules/bases.smk"
 include: "workflow/rules/overlaps.smk"
+include: "workflow/rules/nulls.smk"
 include: "workflow/rules/self_heads.smk"
 include: "workflow/rules/activations.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
+include: "workflow/rules/report.smk"
 
 
 rule all:

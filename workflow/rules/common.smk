@@ -74,6 +74,11 @@ def null_shards(wildcards):
     ]
 
 
+def layers_kept(model):
+    """Layers of a small model stay in memory between samples, a large one's are read again."""
+    return model.shape.n_layers if model.bases_bytes < 2**30 else 2
+
+
 def templates(name):
     """Files that a page is made of."""
     folder = os.path.join(ROOT, "src/headspaces/templates")

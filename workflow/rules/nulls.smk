@@ -11,7 +11,7 @@ rule null_shard:
     input:
         weights=blocks("weights", "safetensors"),
         overlaps="results/overlaps/{model}.h5",
-        code=sources("nulls", "weights.blocks", "store"),
+        code=sources("nulls", "observed", "weights.blocks", "store", "provenance"),
     output:
         "results/nulls/{model}/{null}.{samples}.h5",
     log:
@@ -28,6 +28,9 @@ rule null_shard:
         seed=SETTINGS["seed"],
         fold=SETTINGS["fold"],
         dtype=lambda wildcards: MODELS[wildcards.model].nulls_dtype,
+        kinds=lambda wildcards: MODELS[wildcards.model].kinds,
+        shape=lambda wildcards: asdict(MODELS[wildcards.model].shape),
+        layers_kept=lambda wildcards: layers_kept(MODELS[wildcards.model]),
     script:
         "../scripts/null_shard.py"
 
@@ -36,7 +39,7 @@ rule nulls:
     """Put the shards of a model's null samples together."""
     input:
         shards=null_shards,
-        code=sources("nulls", "store"),
+        code=sources("nulls", "store", "provenance"),
     output:
         "results/nulls/{model}.h5",
     log:
@@ -51,5 +54,8 @@ rule nulls:
         runtime=10,
     params:
         samples=SETTINGS["nulls"]["samples"],
+        seed=SETTINGS["seed"],
+        kinds=lambda wildcards: MODELS[wildcards.model].kinds,
+        shape=lambda wildcards: asdict(MODELS[wildcards.model].shape),
     script:
         "../scripts/nulls.py"

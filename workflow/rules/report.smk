@@ -33,7 +33,7 @@ rule atlas:
         nulls="results/nulls/{model}.h5",
         bases=blocks("bases", "h5"),
         code=sources("atlas", "store"),
-        templates=templates("atlas"),
+        templates=templates("page") + templates("atlas"),
     output:
         "results/report/{study}/atlas/{model}.html",
     log:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,8 +37,31 @@ def read_block(path: str | Path) -> list[LayerHeads]:
     return list(each_layer(path))
 
 
-def each_layer(path: str | Path) -> Iterator[LayerHeads]:
-    """Read the layers of a block one after the other, in float64.
+def layer_reader(paths: Iterable[str | Path], n_kept: int) -> Callable[[int], LayerHeads]:
+    """Give a function that reads any layer of a model; the last ``n_kept`` layers stay in memory.
+
+    Parameters
+    ----------
+    paths
+        All blocks of the model.
+    n_kept
+        How many layers.
+    """
+    places: dict[int, str | Path] = {}
+    for path in paths:
+        metadata = read_metadata(path)
+        first = int(metadata["first_layer"])
+        places |= dict.fromkeys(range(first, first + int(metadata["n_layers"])), path)
+
+    @lru_cache(maxsize=n_kept)
+    def read(layer: int) -> LayerHeads:
+        return next(each_layer(places[layer], [layer]))
+
+    return read
+
+
+def each_layer(path: str | Path, layers: Iterable[int] | None = None) -> Iterator[LayerHeads]:
+    """Read all, or the given, layers of a block one after the other, in float64.
 
     Raises
     ------
@@ -56,7 +80,7 @@ def each_layer(path: str | Path) -> Iterator[LayerHeads]:
     layout, shape = LAYOUTS[metadata["layout"]], Shape(**json.loads(metadata["shape"]))
     sums: dict[str, str] = json.loads(metadata["sha256"])
     first, source = int(metadata["first_layer"]), metadata["source"]
-    for layer in range(first, first + int(metadata["n_layers"])):
+    for layer in range(first, first + int(metadata["n_layers"])) if layers is None else layers:
         names = layer_tensors(layout, metadata["prefix"], layer, metadata["kinds"])
         arrays = {name: _read_scaled(path, name, tensors, sums, metadata) for name in names}
         heads = cut_layer(layout, shape, metadata["prefix"], layer, metadata["kinds"], arrays)

@@ -1,0 +1,27 @@
+from headspaces.heads import fold
+from headspaces.jobs import job
+from headspaces.models import Shape
+from headspaces.nulls import NullRun, null_shard, shard_attributes
+from headspaces.observed import figure_layers
+from headspaces.provenance import fingerprint
+from headspaces.store import read_arrays, read_attributes, write_arrays
+from headspaces.weights import layer_reader
+
+inputs, params, wildcards = snakemake.input, snakemake.params, snakemake.wildcards
+with job(snakemake.log[0], snakemake.threads):
+    attributes = read_attributes(inputs.overlaps, "overlaps")
+    read_layer = layer_reader(inputs.weights, params.layers_kept)
+    first, last = map(int, wildcards.samples.split("-"))
+    run = NullRun(
+        factors=lambda layer, kind: fold(read_layer(layer), kind) if params.fold else read_layer(layer).factors[kind],
+        shape=Shape(**params.shape),
+        kinds=params.kinds,
+        model=wildcards.model,
+        seed=params.seed,
+        dtype=params.dtype,
+        figure_layers=figure_layers(read_arrays(inputs.overlaps, "overlaps")),
+    )
+    samples = range(first, last + 1)
+    arrays = null_shard(run, wildcards.null, samples)
+    own = shard_attributes(run, wildcards.null, samples) | {"code_sha256": fingerprint(inputs.code)}
+    write_arrays(snakemake.output[0], "null-shard", arrays, attributes | own)
