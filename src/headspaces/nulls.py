@@ -8,6 +8,7 @@ model: the work of one job.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -213,7 +214,7 @@ def _across_statistics(bases: _SampleBases, null: str) -> dict[str, np.ndarray]:
     for kind in bases.readers:
         smaller = np.minimum(bases.ranks["O"][writer][:, :, None], bases.ranks[kind][reader][:, None, :])
         rho = normalised(squared[writer, reader][:, :, bases.heads(kind)], smaller)
-        for name, values in pair_statistics(rho.reshape(len(writer), -1)).items():
+        for name, values in pair_statistics(rho.reshape(len(rho), math.prod(rho.shape[1:]))).items():
             if name in ("spread", "mean"):
                 full = np.full((n_layers, n_layers), np.nan)
                 full[writer, reader] = values
