@@ -335,6 +335,16 @@ def test_figure4_and_5_count_every_pair(axes):
     assert sum(len(part.get_offsets()) for part in points) == 3 * 10
 
 
+def test_figure1_keeps_the_plane_s_label_inside_the_plane(paper):
+    figure = make_figure("figure1", NUMBERS["figure1"]([]))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    plane, *_ = axes.patches
+    label = next(text for text in axes.texts if text.get_text().startswith("read space"))
+    corners = label.get_window_extent().padded(4).corners()
+    assert plane.get_path().transformed(plane.get_transform()).contains_points(corners).all()
+
+
 def test_figure1_draws_the_right_angle(axes):
     data = NUMBERS["figure1"]([])
     schematic.figure1(data, axes)
@@ -406,7 +416,7 @@ sys.path.insert(0, {tests!r})
 from tiny_results import random_model
 from headspaces.figures import draw_figure
 from headspaces.report_items import FIGURES
-models = [random_model("smollm2-135m-instruct"), random_model("m", n_layers=3)]
+models = [random_model("smollm2-135m-instruct", n_layers=3)]
 for name in FIGURES:
     draw_figure(name, models, {style!r}, *(Path({out!r}) / f"{{name}}.{{ending}}" for ending in ("pdf", "png", "csv")))
 assert "matplotlib.pyplot" not in sys.modules and "tkinter" not in sys.modules

@@ -44,7 +44,7 @@ def figure1(data: pd.DataFrame, axes: Axes) -> None:
         (r"$u - p \in \ker W_Q$", (u + p) / 2, (5, 3), "left", plain),
         ("not seen by the reader", (u + p) / 2, (5, -7), "left", plain),
         (r"write space $U = \mathrm{Im}\,W_O$", 1.2 * u, (4, -1), "left", writer),
-        (r"read space $R = (\ker W_Q)^\perp = \mathrm{Im}\,W_Q^\top$", plane[1], (-14, 19), "right", reader),
+        (r"read space $R = (\ker W_Q)^\perp = \mathrm{Im}\,W_Q^\top$", plane[1], (-10, 28), "right", reader),
         (r"$\ker W_Q$", 1.3 * normal, (0, 3), "center", plain),
     ):
         axes.annotate(text, tuple(_seen(place)), shift, textcoords="offset points", color=tint, ha=side)
