@@ -8,6 +8,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
 import pytest
+from browser import open_browser
 from jaxtyping import install_import_hook
 
 install_import_hook("headspaces", "beartype.beartype")
@@ -27,3 +28,9 @@ def gpt2_folder() -> Path:
     if not GPT2.is_dir():
         pytest.skip(f"the real GPT-2 weights are not at {GPT2}")
     return GPT2
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A real browser for the tests of pages."""
+    yield from open_browser()

@@ -6,14 +6,13 @@ import base64
 import csv
 import json
 import re
-import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from browser import cut_texts, is_dark, press, show, text
 from scipy.linalg import subspace_angles
 
 from headspaces import atlas
@@ -219,46 +218,10 @@ def test_the_page_repeats_byte_for_byte_and_appears_whole(model: dict[str, Any],
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    service = shutil.which("chromedriver")
-    if not program or not service:
-        pytest.skip("no chromium and chromedriver here (Debian: apt-get install chromium chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(service))
-    yield driver
-    driver.quit()
-
-
-@pytest.fixture(scope="module")
 def file(page: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("atlas") / "model.html"
     path.write_text(page, encoding="utf-8")
     return path
-
-
-def show(browser: Any, file: Path, width: int = 1280, place: str = "", scheme: str = "light") -> None:
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    browser.get("about:blank")
-    browser.get(f"file://{file}{place}")
-    settle(browser)
-
-
-def settle(browser: Any) -> None:
-    """Wait until the layout and the observers that redraw for it are done."""
-    browser.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => setTimeout(done, 60));")
-
-
-def text(browser: Any, name: str) -> str:
-    return str(browser.execute_script("return document.getElementById(arguments[0]).textContent", name))
 
 
 def facts(browser: Any) -> dict[str, str]:
@@ -280,13 +243,6 @@ def pointer(browser: Any, name: str, row: int, column: int, kind: str) -> None:
     for step in ["mouseMoved"] if kind == "hover" else ["mouseMoved", "mousePressed", "mouseReleased"]:
         event = {"type": step, "x": x, "y": y, "button": "none" if step == "mouseMoved" else "left", "clickCount": 1}
         browser.execute_cdp_cmd("Input.dispatchMouseEvent", event)
-
-
-def press(browser: Any, name: str, *keys: str) -> None:
-    browser.execute_script("document.getElementById(arguments[0]).focus()", name)
-    for key in keys:
-        for step in ("keyDown", "keyUp"):
-            browser.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": step, "key": key, "code": key})
 
 
 def test_it_opens_from_disk_without_a_console_message(browser: Any, file: Path) -> None:
@@ -444,30 +400,8 @@ def test_every_figures_numbers_come_as_a_file(
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_text_is_cut(browser: Any, file: Path, width: int, scheme: str) -> None:
     show(browser, file, width, "#OQ.0.0", scheme)
-    browser.execute_script("document.querySelectorAll('details').forEach((node) => { node.open = true; })")
-    settle(browser)
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    cut = browser.execute_script("""
-      const cut = [];
-      for (const node of document.querySelectorAll("body *")) {
-        if (node.closest("script, style, noscript, #tip, option") || !node.getClientRects().length) continue;
-        const box = node.getBoundingClientRect();
-        const isText = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
-        if (box.left < -0.5 || box.right > innerWidth + 0.5) cut.push([node.tagName, node.id, "outside"]);
-        else if (isText && !(node instanceof SVGElement) && node.scrollWidth > node.clientWidth + 1 && node.clientWidth)
-          cut.push([node.tagName, node.id, node.textContent, "overflows"]);
-        if (node.tagName === "text") {
-          const frame = node.ownerSVGElement.getBoundingClientRect();
-          if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.bottom > frame.bottom + 1)
-            cut.push(["text", node.textContent, "outside its figure"]);
-        }
-      }
-      return cut;
-    """)
-    assert cut == []
-    background = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
-    lightness = sum(int(part) for part in re.findall(r"\d+", background)[:3]) / 3
-    assert (lightness < 60) == (scheme == "dark")
+    assert cut_texts(browser, width) == []
+    assert is_dark(browser) == (scheme == "dark")
     assert browser.get_log("browser") == []
 
 

@@ -14,17 +14,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 from jaxtyping import Float, Int
 from markupsafe import Markup
 
-import headspaces
 from headspaces.jobs import whole_file
+from headspaces.pages import render_page
 from headspaces.results import NULLS, Comparison, ModelResults
 from headspaces.store import dataset_names, read_arrays
 
-TEMPLATES = Path(__file__).with_name("templates")
 STRONGEST = 500
 """Pairs of a comparison whose principal angles the page holds."""
 ALL_UP_TO = 2000
@@ -164,15 +162,10 @@ def atlas_page(
 ) -> str:
     """Return a model's page; parameters as in :func:`write_atlas`."""
     results = ModelResults(str(attributes["model"]), attributes, overlaps, nulls)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
-    )
-    return environment.get_template("atlas.html").render(
+    return render_page(
+        "atlas",
         name=results.name,
         facts=_facts(attributes),
-        version=headspaces.__version__,
-        style=Markup((TEMPLATES / "atlas.css").read_text(encoding="utf-8")),  # noqa: S704 (our own file)
-        script=Markup((TEMPLATES / "atlas.js").read_text(encoding="utf-8")),  # noqa: S704 (our own file)
         data=Markup(script_json(_data(results, cosines or {}))),  # noqa: S704 (escaped by script_json)
     )
 

@@ -1,8 +1,6 @@
-"use strict";
 // The page's figures. All text goes in as text (textContent): names never become markup.
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const UNDEFINED = 65535;
 const READS = { Q: "query", K: "key", V: "value" };
@@ -836,26 +834,6 @@ function chooseComparison(spaces) {
   else choose(Math.floor(flat / comparison.pairs.length), flat % comparison.pairs.length);
 }
 
-function startTheme() {
-  const themes = ["system", "light", "dark"];
-  const apply = (theme) => {
-    if (theme === "system") delete document.documentElement.dataset.theme; else document.documentElement.dataset.theme = theme;
-    $("theme").textContent = `Theme: ${theme}`;
-    overview.plot();
-    detail.plot();
-  };
-  let theme = "system";
-  try { theme = localStorage.getItem("headspaces-theme") || "system"; } catch { /* storage may be closed to files */ }
-  if (!themes.includes(theme)) theme = "system";
-  apply(theme);
-  $("theme").onclick = () => {
-    theme = themes[(themes.indexOf(theme) + 1) % themes.length];
-    try { localStorage.setItem("headspaces-theme", theme); } catch { /* as above */ }
-    apply(theme);
-  };
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => apply(theme));
-}
-
 function startNotes() {
   const partial = Object.values(comparisons).filter(({ isPartial }) => isPartial).map(({ spaces }) => spaces);
   const few = Object.values(comparisons).filter(({ strongest, conditions, pairs }) => strongest.index.length < conditions.length * pairs.length)
@@ -902,7 +880,10 @@ function startFiles() {
 
 function start() {
   $("isotropic").textContent = data.isotropic.toFixed(4);
-  startTheme();
+  startTheme(() => {
+    overview.plot();
+    detail.plot();
+  });
   startNotes();
   const names = Object.keys(comparisons);
   if (!names.length) {
