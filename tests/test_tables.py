@@ -251,8 +251,8 @@ def test_random_baseline_is_of_the_sampled_pairs(model):
     arrays = {**nulls(), "random/rho": np.array([0.09, 0.1, 0.14])}
     values = row(TABLES["random_baseline"]([dataclasses.replace(model, nulls=arrays), model]))
     assert (values["n_pairs"], values["isotropic"]) == (3, ISOTROPIC)
-    assert values["mean_rho"] == pytest.approx(0.11)
-    assert values["spread"] == pytest.approx((0.0014 / 3) ** 0.5)
+    assert values["sampled_mean"] == pytest.approx(0.11)
+    assert values["sampled_sd"] == pytest.approx((0.0014 / 3) ** 0.5)
     assert values["random_sd"] == pytest.approx(RANDOM_SD)
 
 
@@ -315,6 +315,11 @@ def test_table6_lists_layers_not_below_all_reassignment_samples(model):
     frame = TABLES["table6"]([model]).frame
     # Layer 0: 5 is above the sample 4.5; layer 1: 10 is below 11 and 12.
     assert frame.to_numpy().tolist() == [["a_b & c", 0, 5.0, 4.5]]
+    arrays = nulls()
+    arrays["within/O/reassignment/min_angle"] += 1
+    table = TABLES["table6"]([dataclasses.replace(model, nulls=arrays)])
+    assert table.frame.empty
+    assert table.notes == ("a_b & c: below every sample in each layer that has pairs and samples.",)
 
 
 def test_table7_without_nulls_leaves_their_columns_empty(observed):

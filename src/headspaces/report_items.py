@@ -174,7 +174,7 @@ TABLES: Mapping[str, Item] = {
     "random_baseline": Item(
         "ρ of independent pairs of uniform random subspaces, sampled and in closed form (RW sections 5.1 and 5.3)",
         needs=("overlaps", "nulls"),
-        notes=(SPREAD, ISOTROPIC, RANDOM_SD),
+        notes=("Sampled sd: population standard deviation (ddof = 0) over the sampled pairs.", ISOTROPIC, RANDOM_SD),
     ),
     "mean_direction": Item(
         "Mean ρ between write spaces and later layers' read spaces, by layer distance (RW appendix F)",

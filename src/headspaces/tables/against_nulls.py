@@ -42,12 +42,15 @@ def table4(models: Sequence[ModelResults]) -> Table:
 def table6(models: Sequence[ModelResults]) -> Table:
     """List layers whose smallest angle of write spaces is not below all reassignment samples (RW table 6)."""
     rows: list[Row] = []
+    notes = []
     for comparison in _with_nulls(models):
         if comparison.spaces == "O":
             observed, samples = comparison.statistics["min_angle"], comparison.nulls["reassignment"]["min_angle"]
             smallest = np.fmin.reduce(samples, axis=0)
             # Without a pair or a sample the layer says nothing.
             listed = ~below_all(observed, samples) & np.isfinite(observed) & np.isfinite(smallest)
+            if not listed.any():
+                notes.append(f"{comparison.model.name}: below every sample in each layer that has pairs and samples.")
             rows += [
                 {
                     "model": comparison.model.name,
@@ -58,7 +61,7 @@ def table6(models: Sequence[ModelResults]) -> Table:
                 for layer in np.flatnonzero(listed)
             ]
     columns = "model layer observed_min_angle_deg reassignment_min_angle_deg"
-    return Table(tidy(columns, rows), _without_nulls(models))
+    return Table(tidy(columns, rows), (*notes, *_without_nulls(models)))
 
 
 def table7(models: Sequence[ModelResults]) -> Table:
@@ -179,10 +182,10 @@ def random_baseline(models: Sequence[ModelResults]) -> Table:
         if rho is not None:
             rows.append({
                 "model": model.name, "d_model": model.attributes["d_model"], "d_head": model.attributes["d_head"],
-                "n_pairs": rho.size, "mean_rho": rho.mean(), "isotropic": model.isotropic,
-                "spread": rho.std(), "random_sd": model.random_sd,
+                "n_pairs": rho.size, "sampled_mean": rho.mean(), "isotropic": model.isotropic,
+                "sampled_sd": rho.std(), "random_sd": model.random_sd,
             })  # fmt: skip
-    columns = "model d_model d_head n_pairs mean_rho isotropic spread random_sd"
+    columns = "model d_model d_head n_pairs sampled_mean isotropic sampled_sd random_sd"
     return Table(tidy(columns, rows), _without_nulls(models))
 
 

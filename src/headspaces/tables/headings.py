@@ -29,6 +29,8 @@ _COLUMNS = {
     "total_width": _Column("width"),
     "isotropic": _Column("isotropic d/D", 4),
     "random_sd": _Column("random sd", 4),
+    "sampled_mean": _Column("sampled mean", 4),
+    "sampled_sd": _Column("sampled sd", 4),
     "spread": _Column("spread", 4),
     "spread_rho": _Column("spread"),
     "min_angle_deg": _Column("smallest angle (°)", 2),
