@@ -1,0 +1,241 @@
+"""What is measured: each item gives rows of a case, its seconds, and its ratio to something else of the same run."""
+
+import math
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from headspaces.models import Shape
+
+GPT2 = Shape(n_layers=12, d_model=768, n_query_heads=12, n_kv_heads=12, d_head=64)
+SMOLLM2 = Shape(n_layers=30, d_model=576, n_query_heads=9, n_kv_heads=3, d_head=64)
+QWEN25 = Shape(n_layers=28, d_model=3584, n_query_heads=28, n_kv_heads=4, d_head=128)
+QWEN3_LAYER = Shape(n_layers=1, d_model=4096, n_query_heads=64, n_kv_heads=4, d_head=128)
+
+EINSUM_BYTES = 2**26
+"""Bytes of one tile of TransformerLens' einsum."""
+
+
+def seconds_of(call, repeats=3):
+    """Shortest time of a few calls."""
+    found = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def product_rate(dtype, size=2048):
+    """Floating-point operations per second of a square matrix product on all threads of this process."""
+    import numpy as np
+
+    left = np.random.default_rng(0).standard_normal((size, size)).astype(dtype)
+    right = left.T.copy()
+    return 2 * size**3 / seconds_of(lambda: left @ right, repeats=5)
+
+
+def machine():
+    """Processor, libraries, and the rate of matrix products, to which the other rows refer."""
+    import numpy as np
+    from threadpoolctl import threadpool_info
+
+    blas = [f"{lib['internal_api']} {lib['version']} {lib.get('architecture', '')}" for lib in threadpool_info()[:1]]
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text(encoding="utf-8").splitlines() if cpu.is_file() else []
+    name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    rows = [{"case": f"{name}, {threads} threads, numpy {np.__version__}, {' '.join(blas)}"}]
+    for dtype in ("float64", "float32"):
+        rate = product_rate(dtype) / 1e9
+        rows.append({"case": f"matrix product of 2048, {dtype}", "ratio": rate, "of": "GFLOP/s"})
+    return rows
+
+
+def orthonormal(shape, n_heads, dtype="float64", seed=0):
+    """Bases of random heads of a model's dimensions."""
+    import numpy as np
+
+    from headspaces.draws import random_subspaces
+
+    return random_subspaces(n_heads, shape.d_model, shape.d_head, np.random.default_rng(seed)).astype(dtype)
+
+
+def tiled_einsum(left, right):
+    """Score pairs as TransformerLens 4.3 does: one einsum a tile of pairs, squared and summed, in torch."""
+    import torch
+
+    sources, targets = torch.from_numpy(left), torch.from_numpy(right)
+    capacity = max(1, EINSUM_BYTES // (left.shape[2] * right.shape[2] * left.itemsize))
+    rows = max(1, min(len(left), capacity // max(1, len(right))))
+    columns = max(1, min(len(right), capacity // rows))
+    scores = torch.empty(len(left), len(right), dtype=sources.dtype)
+    for i in range(0, len(left), rows):
+        for j in range(0, len(right), columns):
+            overlap = torch.einsum("adr,bds->abrs", sources[i : i + rows], targets[j : j + columns])
+            scores[i : i + rows, j : j + columns] = overlap.square().sum(dim=(-2, -1))
+    return scores.numpy()
+
+
+def kernel():
+    """Measure the kernel on the demo's heads: 270 writers and 450 readers of 64 x 576."""
+    import numpy as np
+
+    from headspaces.overlaps import operation_counts, squared_overlaps
+
+    rows = []
+    for dtype, budget in (("float64", 12), ("float32", 18)):
+        left, right = (orthonormal(SMOLLM2, n, dtype, seed) for seed, n in enumerate((270, 450)))
+        own = seconds_of(lambda left=left, right=right: squared_overlaps(left, right))
+        gram = seconds_of(lambda left=left, right=right: squared_overlaps(left, right, algorithm="gram"), repeats=1)
+        einsum = seconds_of(lambda left=left, right=right: tiled_einsum(left, right), repeats=1)
+        np.testing.assert_allclose(squared_overlaps(left, right), tiled_einsum(left, right), rtol=1e-4)
+        operations = operation_counts([left, right], [(slice(0, 270), slice(270, 720))])["operator"]
+        fraction = operations / own / product_rate(dtype)
+        case = f"270 x 450 heads of 64 x 576, {dtype}"
+        rows += [
+            {
+                "case": case,
+                "seconds": own,
+                "ratio": einsum / own,
+                "of": "tiled einsum's time",
+                "budget": f">= {budget}",
+            },
+            {"case": case, "seconds": own, "ratio": gram / own, "of": "Gram algorithm's time"},
+            {"case": case, "seconds": own, "ratio": fraction, "of": "matrix-product rate", "budget": ">= 0.65"},
+        ]
+    return rows
+
+
+def observed_pairs():
+    """All observed pairs of the demo's shape against a loop over scipy.linalg.subspace_angles."""
+    import numpy as np
+    from scipy.linalg import subspace_angles
+
+    from headspaces.observed import observed_overlaps
+    from headspaces.overlaps import layer_overlaps
+
+    layers = SMOLLM2.n_layers
+    bases = {
+        kind: orthonormal(SMOLLM2, layers * SMOLLM2.n_heads(kind), seed=seed).reshape(
+            layers, -1, SMOLLM2.d_model, SMOLLM2.d_head
+        )
+        for seed, kind in enumerate("OQKV")
+    }
+    block = {f"{kind}/basis": stack for kind, stack in bases.items()}
+    block |= {f"rank/{kind}": np.full(stack.shape[:2], SMOLLM2.d_head) for kind, stack in bases.items()}
+    heads = np.concatenate([bases["O"][0], bases["Q"][1]])
+    pairs = [(heads[i], heads[j]) for i in range(len(heads)) for j in range(i)][:60]
+    loop = seconds_of(lambda: [subspace_angles(u, v) for u, v in pairs], repeats=1) / len(pairs)
+    n_pairs = 61065
+    both = seconds_of(lambda: observed_overlaps([block]), repeats=1)
+    rho = seconds_of(lambda: layer_overlaps(bases))
+    case = f"{n_pairs} pairs of the demo's shape"
+    return [
+        {"case": f"{case}, rho and angle", "seconds": both, "ratio": n_pairs * loop / both, "of": "scipy loop's time",
+         "budget": ">= 80"},
+        {"case": f"{case}, rho", "seconds": rho, "ratio": n_pairs * loop / rho, "of": "scipy loop's time",
+         "budget": ">= 800"},
+    ]  # fmt: skip
+
+
+def synthetic_factors(shape, dtype="float32"):
+    """Weights whose directions are unequally strong, as learnt ones are: one layer, used for all."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    gains = np.geomspace(1, 0.03, shape.d_model)[:, None]
+    made = {}
+    for kind in "OQKV":
+        stack = rng.standard_normal((shape.n_heads(kind), shape.d_model, shape.d_head), dtype=dtype)
+        made[kind] = stack * gains.astype(dtype)
+
+    def factors(_, kind):
+        return made[kind].astype("float64")
+
+    return factors
+
+
+def null_sample(shape, kinds, dtype):
+    """One sample of both null models with all comparisons, and what its pairs would cost otherwise."""
+    from headspaces.nulls import NULL_MODELS, NullRun, null_shard
+    from headspaces.overlaps import squared_overlaps
+
+    run = NullRun(synthetic_factors(shape), shape, kinds, "synthetic", 0, dtype)
+    times = {null: seconds_of(lambda null=null: null_shard(run, null, range(1)), repeats=1) for null in NULL_MODELS}
+    total = sum(times.values())
+    within = shape.n_layers * sum(math.comb(shape.n_heads(kind), 2) for kind in kinds)
+    readers = sum(shape.n_heads(kind) for kind in kinds if kind != "O")
+    pairs = within + math.comb(shape.n_layers, 2) * shape.n_heads("O") * readers
+    left, right = (orthonormal(shape, n, dtype, seed) for seed, n in enumerate((16, 48)))
+    gram = seconds_of(lambda: squared_overlaps(left, right, algorithm="gram")) / (16 * 48)
+    einsum = seconds_of(lambda: tiled_einsum(left, right)) / (16 * 48)
+    return total, times, 2 * pairs * gram, 2 * pairs * einsum
+
+
+def null_rows(name, shape, kinds, dtype, budget=""):
+    """Rows of one shape; the other algorithms' times are those of 768 pairs, scaled, without drawing anything."""
+    total, times, gram, einsum = null_sample(shape, kinds, dtype)
+    case = f"{name}, one sample of both nulls, {dtype}"
+    split = ", ".join(f"{null} {seconds:.3g} s" for null, seconds in times.items())
+    return [
+        {"case": f"{case} ({split})", "seconds": total, "budget": budget},
+        {"case": case, "seconds": total, "ratio": gram / total, "of": "Gram algorithm's time for the pairs alone"},
+        {"case": case, "seconds": total, "ratio": einsum / total, "of": "tiled einsum's time for the pairs alone"},
+    ]
+
+
+def growth():
+    """Exponents of the time of a null sample in the numbers of heads, layers and dimensions."""
+    import numpy as np
+
+    from headspaces.nulls import NullRun, null_shard
+
+    base = {"n_layers": 8, "d_model": 512, "n_query_heads": 8, "n_kv_heads": 8, "d_head": 32}
+    rows = []
+    for what, keys in (
+        ("heads", ("n_query_heads", "n_kv_heads")), ("layers", ("n_layers",)), ("d_model", ("d_model",)),
+    ):  # fmt: skip
+        found = []
+        for factor in (1, 2, 4):
+            shape = Shape(**(base | {key: base[key] * factor for key in keys}))
+            run = NullRun(synthetic_factors(shape), shape, "OQ", "synthetic", 0)
+            found.append(seconds_of(lambda run=run: null_shard(run, "rotation", range(1))))
+        exponent = float(np.polyfit(np.log([1, 2, 4]), np.log(found), 1)[0])
+        rows.append({"case": f"{what}, 1 to 4 times", "seconds": found[-1], "ratio": exponent, "of": "exponent"})
+    return rows
+
+
+def startup():
+    """Time to start Python and import what a job of each stage imports, beside an empty Python."""
+    empty = _start("pass")
+    rows = [{"case": "python alone", "seconds": empty}]
+    for module in ("bases", "observed", "nulls", "affinity", "activations", "tables", "figures"):
+        seconds = _start(f"import headspaces.{module}")
+        rows.append(
+            {"case": f"headspaces.{module}", "seconds": seconds, "ratio": seconds / empty, "of": "python alone"}
+        )
+    return rows
+
+
+def _start(code):
+    source = str(Path(__file__).resolve().parents[1] / "src")
+    environment = os.environ | {"PYTHONPATH": source}
+    return seconds_of(lambda: subprocess.run([sys.executable, "-c", code], check=True, env=environment))
+
+
+ITEMS = {
+    "machine": machine,
+    "kernel": kernel,
+    "observed": observed_pairs,
+    "nulls-gpt2": lambda: null_rows("GPT-2", GPT2, "OQKV", "float64"),
+    "nulls-smollm2": lambda: null_rows("SmolLM2", SMOLLM2, "OQKV", "float64"),
+    "nulls-qwen2.5-7b": lambda: null_rows("Qwen2.5-7B", QWEN25, "OQKV", "float32", "<= 300 s, <= 6144 MiB"),
+    "nulls-qwen3-235b": lambda: null_rows("Qwen3-235B, one layer", QWEN3_LAYER, "O", "float32"),
+    "growth": growth,
+    "startup": startup,
+}
+"""By name; the order of the table."""
