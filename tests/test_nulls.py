@@ -277,6 +277,19 @@ def test_heads_keep_their_true_dimension():
     np.testing.assert_array_equal(np.isnan(found["within/O/reassignment/min_angle"][:, 0]), together)
 
 
+def test_the_tolerance_of_the_rank_is_the_runs():
+    """A strong and a weak column in each head, as in two of three orders: lines to one tolerance, planes to another."""
+    shape = Shape(n_layers=1, d_model=12, n_query_heads=2, n_kv_heads=2, d_head=2)
+    maps = weights(shape, "O")
+    maps[0, "O"][:, :, 1] *= 1e-4
+    strong = maps[0, "O"][:, :, 0]
+    lines = (strong[0] @ strong[1]) ** 2 / np.prod(np.sum(strong**2, axis=1))
+    for rtol, fewest, most in ((1e-2, 12, 28), (1e-6, 0, 0)):
+        run = run_of(maps, shape, "O", rtol=rtol, figure_layers={"O": 0})
+        rho = null_shard(run, "reassignment", range(30))["pairs/O/reassignment/rho"]
+        assert fewest <= np.isclose(rho, lines, atol=1e-3).sum() <= most
+
+
 def test_zero_weights_are_undefined():
     shape = Shape(n_layers=2, d_model=6, n_query_heads=2, n_kv_heads=2, d_head=2)
     maps = {which: 0 * factors for which, factors in weights(shape, "OQ").items()}

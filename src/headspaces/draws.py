@@ -160,7 +160,10 @@ def _cholesky_bases(xp: Any, stack: Array, rtol: float) -> tuple[Array, np.ndarr
             rows = xp.linalg.inv(xp.linalg.cholesky(rows @ xp.matrix_transpose(rows))) @ rows
             sound = (equalised < CONDITION_LIMIT[stack.dtype.itemsize]) & (condition < 1 / rtol)
         return xp.matrix_transpose(rows), to_numpy(sound)
-    except (np.linalg.LinAlgError, RuntimeError):
+    except (np.linalg.LinAlgError, RuntimeError) as error:
+        # Torch's own LinAlgError is a RuntimeError, as is a GPU that has no memory left.
+        if not type(error).__name__.endswith("LinAlgError"):
+            raise
         # One head that has no Cholesky factor stops its whole stack.
         if n == 1:
             return stack, np.zeros(1, bool)

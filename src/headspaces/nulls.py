@@ -20,6 +20,7 @@ from array_api_compat import array_namespace, device, is_numpy_array
 from jaxtyping import Float, Int
 from tqdm import tqdm
 
+from headspaces.bases import RANK_RTOL
 from headspaces.closest import pairs_within
 from headspaces.draws import generator, orthonormalised, random_subspaces, reassigned, rotated
 from headspaces.errors import InputError
@@ -64,6 +65,8 @@ class NullRun:
         Arithmetic of the samples, ``float64`` or ``float32``.
     figure_layers
         By kind, the layer whose pairs are all kept (RW figure 2); a kind that is missing keeps none.
+    rtol
+        Singular values above this part of a head's largest one count towards its rank.
     place
         Puts an array where the work is to be done: as it is by default, or on a GPU as a torch tensor.
     """
@@ -75,6 +78,7 @@ class NullRun:
     seed: int
     dtype: str = "float64"
     figure_layers: Mapping[str, int | None] = field(default_factory=dict)
+    rtol: float = RANK_RTOL
     place: Callable[[np.ndarray], Array] = np.asarray
 
     @property
@@ -193,12 +197,13 @@ def _drawn_layer(
     layer, kind = which
     factors = run.factors(layer, kind)
     n_heads, d_model, d_head = factors.shape
-    # A common factor changes no space; this one keeps squares inside the range of float32.
-    scale = np.abs(factors).max(initial=0.0) or 1.0
-    columns = run.place((factors / scale).astype(run.dtype).transpose(0, 2, 1).reshape(-1, d_model))
+    # A common power of two changes no space and no digit; it keeps squares inside the range of float32.
+    _, exponent = np.frexp(np.abs(factors).max(initial=0.0))
+    scaled = np.ldexp(factors, 1 - exponent).astype(run.dtype)
+    columns = run.place(scaled.transpose(0, 2, 1).reshape(-1, d_model))
     rng = generator(run.seed, run.model, layer, kind, null, sample)
     columns = NULL_MODELS[null](columns.T, rng).T
-    basis, rank = orthonormalised(columns.reshape(n_heads, d_head, d_model).swapaxes(1, 2))
+    basis, rank = orthonormalised(columns.reshape(n_heads, d_head, d_model).swapaxes(1, 2), run.rtol)
     bases.keep(layer, kind, basis, rank)
     squared, angle = pairs_within(basis, rank)
     return normalised(squared, smaller_ranks(rank, rank)[np.triu_indices(n_heads, 1)]), angle
@@ -241,12 +246,13 @@ class Shard:
     arrays: Mapping[str, np.ndarray]
 
 
-def shard_attributes(run: NullRun, null: str, samples: range) -> dict[str, str | int]:
+def shard_attributes(run: NullRun, null: str, samples: range) -> dict[str, str | int | float]:
     """Describe a shard; the numbers of its samples are consecutive."""
     return {
         "model": run.model,
         "seed": run.seed,
         "nulls_dtype": run.dtype,
+        "rank_rtol": run.rtol,
         "null": null,
         "first_sample": samples.start,
         "n_samples": len(samples),
