@@ -19,6 +19,7 @@ with job(snakemake.log[0], snakemake.threads):
         model=wildcards.model,
         seed=params.seed,
         dtype=params.dtype,
+        rtol=attributes["rank_rtol"],
         figure_layers=figure_layers(read_arrays(inputs.overlaps, "overlaps")),
     )
     samples = range(first, last + 1)
