@@ -67,10 +67,11 @@ def cut_texts(browser: Any, width: int, scrolling: str = "") -> list[Any]:
       if (wide > arguments[0]) cut.push(["page", wide]);
       for (const node of document.querySelectorAll("body *")) {
         if (node.closest("script, style, noscript, #tip, option") || !node.getClientRects().length) continue;
-        if (scrolling && node.closest(`.${scrolling}`) && !node.classList.contains(scrolling)) continue;
         const box = node.getBoundingClientRect();
         const isText = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
-        if (box.left < -0.5 || box.right > innerWidth + 0.5) cut.push([node.tagName, node.id, "outside"]);
+        const mayScroll = scrolling && node.parentElement.closest(`.${scrolling}`);
+        const isOutside = box.left < -0.5 || box.right > innerWidth + 0.5;
+        if (isOutside && !mayScroll) cut.push([node.tagName, node.id, "outside"]);
         else if (isText && !(node instanceof SVGElement) && node.scrollWidth > node.clientWidth + 1 && node.clientWidth)
           cut.push([node.tagName, node.id, node.textContent, "overflows"]);
         if (node.tagName === "text") {
@@ -82,6 +83,7 @@ def cut_texts(browser: Any, width: int, scrolling: str = "") -> list[Any]:
       return cut;
     """,
         width,
+        scrolling,
     )
     return cut
 

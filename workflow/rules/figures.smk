@@ -9,7 +9,15 @@ rule figure:
         code=sources("figures"),
     output:
         pdf="results/report/{study}/figures/{figure}.pdf",
-        png="results/report/{study}/figures/{figure}.png",
+        png=report(
+            "results/report/{study}/figures/{figure}.png",
+            caption="../report/figure.rst",
+            category="Figures",
+            labels=lambda wildcards: {
+                "figure": wildcards.figure,
+                "shows": report_items.FIGURES[wildcards.figure].title,
+            },
+        ),
         csv="results/report/{study}/figures/{figure}.csv",
     log:
         "results/logs/figures/{study}/{figure}.log",

@@ -1,4 +1,22 @@
-"""report: what a reader opens: published beside measured, and one interactive page a model."""
+"""report: what a reader opens: published beside measured, one interactive page a model, and the page of the study.
+
+``snakemake --report FILE.html`` makes Snakemake's own report beside it: rules, their code, and when each job ran.
+"""
+
+
+report: "../report/workflow.rst"
+
+
+def stage_files(wildcards):
+    """By model and stage, the files of the study."""
+    return {
+        model: {
+            stage: f"results/{stage}/{model}.h5"
+            for stage in STUDY.stages_of(model)
+            if stage in STAGES
+        }
+        for model in MODELS
+    }
 
 
 rule scorecard:
@@ -8,7 +26,11 @@ rule scorecard:
         tables=expand("results/report/{{study}}/tables/{table}.csv", table=TABLES),
         code=sources("scorecard"),
     output:
-        csv="results/report/{study}/scorecard.csv",
+        csv=report(
+            "results/report/{study}/scorecard.csv",
+            caption="../report/scorecard.rst",
+            category="Scorecard",
+        ),
         markdown="results/report/{study}/scorecard.md",
     log:
         "results/logs/scorecard/{study}.log",
@@ -48,3 +70,47 @@ rule atlas:
         runtime=30,
     script:
         "../scripts/atlas.py"
+
+
+rule report_page:
+    """Make the page of a study: scorecard, figures, tables, models, provenance."""
+    input:
+        scorecard="results/report/{study}/scorecard.md",
+        tables=expand("results/report/{{study}}/tables/{table}.md", table=TABLES),
+        figures=expand("results/report/{{study}}/figures/{figure}.png", figure=FIGURES),
+        atlases=expand("results/report/{{study}}/atlas/{model}.html", model=MODELS),
+        stages=lambda wildcards: flat(stage_files(wildcards)),
+        captions=[
+            os.path.join(ROOT, f"workflow/report/{kind}.rst")
+            for kind in ("table", "figure")
+        ],
+        code=sources("report_page", "run_record", "store"),
+        templates=templates("page") + templates("report"),
+    output:
+        "results/report/{study}/report.html",
+    log:
+        "results/logs/report_page/{study}.log",
+    benchmark:
+        "results/benchmarks/report_page/{study}.tsv"
+    localrule: True
+    conda:
+        "../../envs/headspaces.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    params:
+        stages=stage_files,
+        settings=SETTINGS,
+        notes={name: model.note for name, model in MODELS.items() if model.note},
+        left_out={
+            name: {
+                stage: models[name]
+                for stage, models in STUDY.stages.items()
+                if name in models
+            }
+            for name in MODELS
+        },
+        benchmarks="results/benchmarks",
+        text=TEXT,
+    script:
+        "../scripts/report_page.py"

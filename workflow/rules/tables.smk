@@ -7,7 +7,15 @@ rule table:
         files=lambda wildcards: flat(files_of_table(wildcards)),
         code=sources("tables"),
     output:
-        csv="results/report/{study}/tables/{table}.csv",
+        csv=report(
+            "results/report/{study}/tables/{table}.csv",
+            caption="../report/table.rst",
+            category="Tables",
+            labels=lambda wildcards: {
+                "table": wildcards.table,
+                "shows": report_items.TABLES[wildcards.table].title,
+            },
+        ),
         markdown="results/report/{study}/tables/{table}.md",
         latex="results/report/{study}/tables/{table}.tex",
     log:

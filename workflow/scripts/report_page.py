@@ -1,0 +1,21 @@
+from headspaces.jobs import job
+from headspaces.report_page import StudyFiles, by_name, write_report
+from headspaces.run_record import Provenance, describe_machine, installed_software, read_costs
+from headspaces.store import read_attributes
+
+inputs, params, study = snakemake.input, snakemake.params, snakemake.wildcards.study
+with job(snakemake.log[0], snakemake.threads):
+    provenance = Provenance(
+        {
+            model: {stage: read_attributes(path, stage) for stage, path in files.items()}
+            for model, files in params.stages.items()
+        },
+        params.notes,
+        params.left_out,
+        params.settings,
+        read_costs(params.benchmarks, [*params.stages, study, params.text]),
+        installed_software(),
+        describe_machine(),
+    )
+    parts = (by_name(paths) for paths in (inputs.tables, inputs.figures, inputs.atlases, inputs.captions))
+    write_report(study, StudyFiles(inputs.scorecard, *parts), provenance, snakemake.output[0])
