@@ -1,22 +1,22 @@
 """report: what a reader opens: published beside measured, one interactive page a model, and the page of the study.
 
-``snakemake --report FILE.html`` makes Snakemake's own report beside it: rules, their code, and when each job ran.
+``snakemake --report FILE.html`` makes Snakemake's own report: rules, their code, and when each job ran. It cannot be the
+page of the study: it shows categories by name, not the scorecard first, and a table as a file, without its rows.
 """
 
 
 report: "../report/workflow.rst"
 
 
-def stage_files(wildcards):
-    """By model and stage, the files of the study."""
-    return {
-        model: {
-            stage: f"results/{stage}/{model}.h5"
-            for stage in STUDY.stages_of(model)
-            if stage in STAGES
-        }
-        for model in MODELS
+# By model and stage, the files of the study.
+STAGE_FILES = {
+    model: {
+        stage: f"results/{stage}/{model}.h5"
+        for stage in STUDY.stages_of(model)
+        if stage in STAGES
     }
+    for model in MODELS
+}
 
 
 rule scorecard:
@@ -79,7 +79,7 @@ rule report_page:
         tables=expand("results/report/{{study}}/tables/{table}.md", table=TABLES),
         figures=expand("results/report/{{study}}/figures/{figure}.png", figure=FIGURES),
         atlases=expand("results/report/{{study}}/atlas/{model}.html", model=MODELS),
-        stages=lambda wildcards: flat(stage_files(wildcards)),
+        stages=flat(STAGE_FILES),
         captions=[
             os.path.join(ROOT, f"workflow/report/{kind}.rst")
             for kind in ("table", "figure")
@@ -99,7 +99,7 @@ rule report_page:
         mem_mb=2000,
         runtime=10,
     params:
-        stages=stage_files,
+        stages=STAGE_FILES,
         settings=SETTINGS,
         notes={name: model.note for name, model in MODELS.items() if model.note},
         left_out={
