@@ -77,7 +77,7 @@ def affinity(
     for i, j, source, target in _block_pairs(blocks, fold_pk, dtype):
         for name, part in _block_scores(source, target, scores, same_kind):
             parts.setdefault(name, {})[i, j] = part
-        d_model, d_head = source.weights["O"].shape[2:]
+        _, d_model, d_head = source.layers[0].factors["O"].shape
     arrays = {name: _assembled(part, len(blocks)) for name, part in parts.items()}
     pk = {name.removeprefix("pk/"): values for name, values in arrays.items() if name.startswith("pk/")}
     return arrays | {"kl": informativeness(pk, d_model, d_head)}

@@ -71,13 +71,11 @@ class Maps:
     @cached_property
     def bases(self) -> Stacks:
         """Orthonormal bases of the maps' spaces."""
-        stacks = self.weights
-        if self.fold_pk:
-            stacks = {x: np.stack([fold(one, x) for one in self.layers]).astype(self.dtype) for x in KINDS}
-        return {
-            kind: orthonormal_bases(stack.reshape(-1, *stack.shape[2:])).basis.reshape(*stack.shape[:3], -1)
-            for kind, stack in stacks.items()
-        }
+        return {kind: np.stack([self._bases(one, kind) for one in self.layers]) for kind in KINDS}
+
+    def _bases(self, heads: LayerHeads, kind: str) -> Float[np.ndarray, "head d_model d_head"]:
+        factors = fold(heads, kind) if self.fold_pk else heads.factors[kind]
+        return orthonormal_bases(factors.astype(self.dtype, copy=False)).basis
 
     @cached_property
     def triangles(self) -> Stacks:
