@@ -19,13 +19,15 @@ MODELS = read_models(ROOT / "config" / "models.tsv")
 FOUR_OF_QWEN = Model("qwen4", "", "OQKV", Shape(4, 3584, 28, 4, 128))
 EIGHT_OF_BLOOM = Model("bloom8", "", "OQKV", Shape(8, 1024, 16, 16, 64))
 SIX_OF_QWEN3 = Model("qwenthree6", "", "O", Shape(6, 4096, 64, 4, 128))
-# Peak resident memory in MiB of jobs of two threads, from Snakemake's benchmark files of whole runs.
+# Peak resident memory in MiB of jobs of two threads (null samples: one), from the benchmark files of whole runs.
 MEASURED = [
     ("bases", MODELS["smollm2-135m-instruct"], 497),
     ("bases", MODELS["gpt2"], 482),
     ("bases", EIGHT_OF_BLOOM, 612),
     ("bases", FOUR_OF_QWEN, 1906),
     ("bases", SIX_OF_QWEN3, 3221),
+    ("self_heads", MODELS["smollm2-135m-instruct"], 307),
+    ("null_shard", MODELS["smollm2-135m-instruct"], 601),
     ("overlaps", MODELS["smollm2-135m-instruct"], 853),
     ("overlaps", MODELS["gpt2"], 933),
     ("overlaps", EIGHT_OF_BLOOM, 1263),
@@ -36,7 +38,8 @@ MEASURED = [
 
 @pytest.mark.parametrize(("stage", "model", "peak"), MEASURED, ids=lambda value: getattr(value, "name", str(value)))
 def test_predicted_memory_bounds_the_measured_peak_within_a_factor_of_two(stage, model, peak):
-    assert peak <= stage_cost(stage, model, Workload(threads=2)).memory / MIB <= 2 * peak
+    threads = 1 if stage == "null_shard" else 2
+    assert peak <= stage_cost(stage, model, Workload(threads)).memory / MIB <= 2 * peak
 
 
 def test_operations_are_those_that_the_kernel_counts(monkeypatch):
@@ -48,6 +51,8 @@ def test_operations_are_those_that_the_kernel_counts(monkeypatch):
         return [np.zeros((len(range(99999)[rows]), len(range(99999)[columns]))) for rows, columns in rectangles]
 
     monkeypatch.setattr(overlaps, "rectangle_overlaps", count)
+    # The last rectangles hold some pairs too many, to be faster.
+    monkeypatch.setattr(overlaps, "LEAF_HEADS", 0, raising=False)
     for shape, cheaper in ((Shape(5, 40, 6, 3, 8), "operator"), (Shape(2, 300, 2, 2, 4), "gram")):
         model = Model("x", "", "OQKV", shape)
         stacks = {kind: np.zeros((shape.n_layers, shape.n_heads(kind), shape.d_model, shape.d_head)) for kind in "OQKV"}
@@ -75,9 +80,9 @@ def test_sizes_on_disk():
 
 def test_null_jobs_follow_the_samples():
     big, small = MODELS["qwen2.5-7b"], MODELS["gpt2"]
-    assert [stage_cost("nulls", big, Workload(samples=n)).jobs for n in (1, 30, 31)] == [2, 60, 62]
-    assert [stage_cost("nulls", small, Workload(samples=n)).jobs for n in (1, 15, 30, 31)] == [2, 2, 4, 6]
-    one, thirty = (stage_cost("nulls", big, Workload(samples=n)) for n in (1, 30))
+    assert [stage_cost("null_shard", big, Workload(samples=n)).jobs for n in (1, 30, 31)] == [2, 60, 62]
+    assert [stage_cost("null_shard", small, Workload(samples=n)).jobs for n in (1, 15, 30, 31)] == [2, 2, 4, 6]
+    one, thirty = (stage_cost("null_shard", big, Workload(samples=n)) for n in (1, 30))
     assert thirty.operations == pytest.approx(30 * one.operations)
     assert thirty.longest * thirty.operations == pytest.approx(one.longest * one.operations)
 
@@ -108,7 +113,7 @@ def test_requests_are_whole_numbers_of_mebibytes_and_minutes():
 def test_budgets_of_the_largest_jobs_hold():
     """6 GiB for a null sample of Qwen2.5-7B, 4 GiB for observed pairs of Qwen3-235B, 4 GiB for all of the demo."""
     two = Workload(threads=2)
-    assert stage_cost("nulls", MODELS["qwen2.5-7b"], two).memory < 6 * 1024 * MIB
+    assert stage_cost("null_shard", MODELS["qwen2.5-7b"], two).memory < 6 * 1024 * MIB
     assert stage_cost("overlaps", MODELS["qwen3-235b-a22b"], two).memory < 4 * 1024 * MIB
     assert all(stage_cost(stage, MODELS["smollm2-135m-instruct"], two).memory < 4 * 1024 * MIB for stage in STAGES)
 

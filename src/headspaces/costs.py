@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from headspaces.models import Model
+from headspaces.models import BLOCK_BYTES, Model
 
 NULL_MODELS = 2
 """Rotation and reassignment."""
@@ -30,7 +30,7 @@ MARGIN = 1.3
 PATIENCE = 3.0
 """Requested minutes over the predicted ones: a job that is stopped at its limit has cost all of its time."""
 
-LEAST_MINUTES = 15
+LEAST_MINUTES = 10
 """Requested at least: file systems are slow at times."""
 
 THREAD_SECONDS = 20.0
@@ -119,7 +119,7 @@ def n_threads(stage: str, model: Model) -> int:
 
     Null samples are jobs enough: with one thread each, no thread ever waits.
     """
-    if stage in ("weights", "nulls"):
+    if stage in ("weights", "null_shard"):
         return 1
     return min(MOST_THREADS, max(1, math.ceil(_longest_seconds(stage, model) / THREAD_SECONDS)))
 
@@ -188,6 +188,18 @@ class _Size:
         """Bytes of arrays of all pairs of a kind within a layer."""
         return 8 * self.model.shape.n_layers * sum(self.model.shape.n_heads(kind) ** 2 for kind in self.model.kinds)
 
+    @property
+    def null_numbers(self) -> int:
+        """Numbers that are kept of one null sample."""
+        kinds, n_layers = len(self.model.kinds), self.model.shape.n_layers
+        across = 2 * (kinds - 1) * n_layers**2 if self.readers else 0
+        return 5 * kinds * n_layers + across + self.within // n_layers
+
+    @property
+    def blocks_held(self) -> float:
+        """Bytes of the stored bases of a block of layers, and of the one before until it is replaced."""
+        return min(2, len(self.model.blocks)) * self.block * self.stored
+
     def kernel(self, pairs: int) -> float:
         """Operations of the squared overlaps of some pairs by the cheaper algorithm (:mod:`headspaces.overlaps`).
 
@@ -239,41 +251,45 @@ def _overlaps(model: Model, work: Workload) -> Cost:
     size, d = _Size(model), model.shape.d_head
     angles = model.n_observed_pairs * (2 * model.shape.d_model * d**2 + 22 * d**3)
     operations = size.kernel(model.n_observed_pairs) * (3 if size.readers else 1) + angles
-    held = 3.6 * model.bases_bytes if size.readers else 2 * size.block
-    memory = PROCESS + work.threads * (TILES + size.panel) + held * size.stored + 4 * size.inside + 12 * size.square
+    held = 3.6 * model.bases_bytes * size.stored if size.readers else size.blocks_held
+    memory = PROCESS + work.threads * (TILES + size.panel) + held + 4 * size.inside + 12 * size.square
     return Cost(memory, 2 * size.inside + 4 * size.square, operations)
 
 
-def _nulls(model: Model, work: Workload) -> Cost:
+def _null_shard(model: Model, work: Workload) -> Cost:
     """Draw the samples of both null models, in shards.
 
-    A sample takes :attr:`Model.null_sample_operations`, orthonormalisation (two rounds of Cholesky QR, 8 D d^2
-    a head), and the closest pair within each layer (``F^T G`` and some squarings, 2 D d^2 + 10 d^3 a pair); all that at
-    two thirds of the rate of products, which is twice as high in float32.
+    A sample takes :attr:`Model.null_sample_operations`, orthonormalisation (two rounds of Cholesky QR, 8 D d^2 a head),
+    and the closest pair within each layer (``F^T G`` and squarings, 2 D d^2 + 10 d^3 a pair); all that at two thirds
+    of the rate of products, which is twice as high in float32.
 
-    In memory: the sample's bases where reads are compared with writes; for each thread a layer's factors in float64,
-    scaled, in the sample's arithmetic, redrawn, and two rounds of orthonormalisation.
+    In memory: the layers of a small model, or two of a large one's; the sample's bases where reads are compared with
+    writes; for each thread a layer's factors in float64, scaled, in the sample's arithmetic, redrawn, and two rounds of
+    orthonormalisation.
     """
     size, shape, d = _Size(model), model.shape, model.shape.d_head
-    single = model.nulls_dtype == "float32"
+    rate = 2.0 if model.nulls_dtype == "float32" else 1.0
     bases = shape.n_layers * size.heads * 8 * shape.d_model * d**2
     closest = size.within * (2 * shape.d_model * d**2 + 10 * d**3)
-    sample = 1.5 * (model.null_sample_operations + bases + closest) * (0.5 if single else 1.0)
-    held = model.bases_bytes * (0.5 if single else 1.0) if size.readers else 0.0
-    memory = PROCESS + held + work.threads * (2 * TILES + size.panel * (4.5 if single else 7)) + 4 * size.square
-    numbers = 5 * len(model.kinds) * shape.n_layers + size.within // shape.n_layers
-    if size.readers:
-        numbers += 2 * (len(model.kinds) - 1) * shape.n_layers**2
-    samples = NULL_MODELS * work.samples
-    shards = NULL_MODELS * -(-work.samples // model.samples_per_shard)
-    # The shards stay beside the file that they are merged into.
-    return Cost(
-        memory,
-        2 * 8 * samples * numbers,
-        samples * sample,
-        shards,
-        min(model.samples_per_shard, work.samples) / samples,
+    sample = 1.5 / rate * (model.null_sample_operations + bases + closest)
+    kept = model.bases_bytes if model.bases_bytes < BLOCK_BYTES else 2 * model.bases_bytes / shape.n_layers
+    held = kept + (model.bases_bytes / rate if size.readers else 0)
+    memory = PROCESS + held + work.threads * (2 * TILES + size.panel * (2 + 5 / rate)) + 4 * size.square
+    samples, in_shard = NULL_MODELS * work.samples, min(model.samples_per_shard, work.samples)
+    jobs = NULL_MODELS * -(-work.samples // model.samples_per_shard)
+    return Cost(memory, 8 * samples * size.null_numbers, samples * sample, jobs, in_shard / samples)
+
+
+def _nulls(model: Model, work: Workload) -> Cost:
+    """Put the shards together, and draw random subspaces beside them: as many sets of heads as there are samples."""
+    size, shape, d = _Size(model), model.shape, model.shape.d_head
+    counts = {shape.n_heads(kind) for kind in model.kinds}
+    pairs = sum(n * (n - 1) // 2 for n in counts)
+    operations = work.samples * (
+        sum(counts) * 30 * shape.d_model * d**2 + pairs * (2 * shape.d_model * d**2 + 10 * d**3)
     )
+    disk = 8 * NULL_MODELS * work.samples * size.null_numbers
+    return Cost(PROCESS + 3 * disk + work.threads * (TILES + 4 * size.panel), disk, 1.5 * operations)
 
 
 def _self_heads(model: Model, work: Workload) -> Cost:
@@ -285,7 +301,7 @@ def _self_heads(model: Model, work: Workload) -> Cost:
     pairs = shape.n_layers * shape.n_query_heads * (shape.n_query_heads + 2 * shape.n_kv_heads)
     permuted = 100 * 3 * 10_000 * shape.n_layers * shape.n_query_heads
     operations = 2 * shape.d_model * shape.d_head**2 * pairs + permuted
-    return Cost(PROCESS + work.threads * TILES + 2 * size.block * size.stored, 3 * size.inside, operations)
+    return Cost(PROCESS + work.threads * TILES / 4 + size.blocks_held, 3 * size.inside, operations)
 
 
 def _affinity(model: Model, work: Workload) -> Cost:
@@ -338,6 +354,7 @@ STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
     "weights": _weights,
     "bases": _bases,
     "overlaps": _overlaps,
+    "null_shard": _null_shard,
     "nulls": _nulls,
     "self_heads": _self_heads,
     "affinity": _affinity,

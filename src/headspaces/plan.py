@@ -119,6 +119,8 @@ def plan_study(
     for model in models:
         known = _known_headers(model, headers.get(model.name, ""))
         wanted = {"weights", "bases", *stages[model.name]}
+        # The samples are drawn in jobs of their own.
+        wanted |= {"null_shard"} if "nulls" in wanted else set()
         rows.extend(_planned(model, stage, known, machine, work) for stage in STAGES if stage in wanted)
     return rows
 
@@ -134,7 +136,7 @@ def _known_headers(model: Model, path: str | Path) -> Headers | None:
 def _planned(model: Model, stage: str, headers: Headers | None, machine: Machine, work: Workload) -> PlannedStage:
     threads = min(machine.cores, n_threads(stage, model))
     cost = stage_cost(stage, model, Workload(threads, work.samples, work.tokens))
-    pairs = {"overlaps": model.n_observed_pairs, "nulls": 2 * work.samples * model.n_observed_pairs}
+    pairs = {"overlaps": model.n_observed_pairs, "null_shard": 2 * work.samples * model.n_observed_pairs}
     disk = headers.n_bytes() if stage == "weights" and headers and model.source.startswith("hub:") else cost.disk
     return PlannedStage(
         model=model.name,
