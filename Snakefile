@@ -18,17 +18,12 @@ include: "workflow/rules/activations.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/plan.smk"
+include: "workflow/rules/cluster.smk"
 
 
 rule all:
-    """Every table and figure of the study."""
+    """The page of the study, which shows every table, figure, atlas and the scorecard."""
     default_target: True
     input:
-        expand(
-            "results/report/{study}/tables/{table}.csv", study=STUDY.name, table=TABLES
-        ),
-        expand(
-            "results/report/{study}/figures/{figure}.pdf",
-            study=STUDY.name,
-            figure=FIGURES,
-        ),
+        f"results/report/{STUDY.name}/report.html",
