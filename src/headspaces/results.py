@@ -159,7 +159,7 @@ class ModelResults:
         The model's name.
     attributes
         Root attributes of the overlaps file: shape, source, what made it.
-    overlaps, nulls, activations, affinity, self_heads
+    overlaps, nulls, activations, affinity, attention, self_heads
         Arrays of the stages by their path in the file; ``None`` where the stage did not run.
     """
 
@@ -169,6 +169,7 @@ class ModelResults:
     nulls: Arrays | None = None
     activations: Arrays | None = None
     affinity: Arrays | None = None
+    attention: Arrays | None = None
     self_heads: Arrays | None = None
 
     @property
