@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 import logging
 import os
+import platform
+import re
+import shutil
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +28,13 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     """Give a path beside ``path`` to write to; on success it becomes ``path``, on failure nothing is left.
 
     The rename comes after an fsync of the file, so that a kill at any moment, or a full disk, leaves the old file or
-    none: never a part. Two writers use different names, the last rename wins.
+    none: never a part. Two writers use different names, the last rename wins. What a killed writer of the same file
+    left is removed first.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    remove_leftovers(path.parent, f".{path.name}.")
+    beside = path.with_name(f".{path.name}.{writer_name()}.part")
     try:
         yield beside
         with beside.open("rb+") as file:
@@ -39,12 +45,68 @@ def whole_file(path: str | Path) -> Iterator[Path]:
             os.fsync(folder)
         finally:
             os.close(folder)
-    except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {error.strerror or error}; free space or fix permissions, then run again"
-        ) from error
+    except (OSError, RuntimeError) as error:
+        # Closing an HDF5 file on a full disk raises a RuntimeError after the write's own OSError.
+        reason = _system_reason(error)
+        if reason is None:
+            raise
+        raise InputError(f"cannot write {path}: {reason}; free space or fix permissions, then run again") from error
     finally:
         beside.unlink(missing_ok=True)
+
+
+LEFT_AFTER = 24 * 3600
+"""Seconds without a change after which another machine's unfinished file counts as left behind."""
+
+
+def remove_leftovers(folder: Path, start: str) -> None:
+    """Remove the unfinished files and folders of killed writers: ``{start}{host}-{process}.part``.
+
+    Those of a process of this machine that is no more, and of whatever machine those that nothing has changed for a
+    day.
+    """
+    for left in folder.iterdir():
+        writer = left.name.removeprefix(start).removesuffix(".part")
+        if not left.name.startswith(start) or not left.name.endswith(".part") or writer == writer_name():
+            continue
+        host, _, process = writer.rpartition("-")
+        with suppress(OSError):
+            gone = host == platform.node() and process.isdecimal() and not _runs(int(process))
+            if not gone and time.time() - left.stat().st_mtime < LEFT_AFTER:
+                continue
+            if left.is_dir():
+                shutil.rmtree(left)
+            else:
+                left.unlink()
+
+
+def writer_name() -> str:
+    """Name this process among all that may write into a folder."""
+    return f"{platform.node()}-{os.getpid()}"
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _system_reason(error: BaseException) -> str | None:
+    """Return what the system said, in its words and one line; h5py buries it in a longer message. None for a fault."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.strerror and seen.errno:
+            return os.strerror(seen.errno)
+        if found := re.search(r"errno = (\d+)", str(seen)):
+            return os.strerror(int(found[1]))
+        if isinstance(seen, OSError):
+            return " ".join(str(seen).split())
+        seen = seen.__context__
+    return None
 
 
 def sources(*modules: str) -> list[str]:
@@ -127,6 +189,8 @@ def job(log_path: str, threads: int) -> Iterator[logging.Logger]:
     handlers[0].setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handlers[1].setFormatter(logging.Formatter("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
+    # A log file on a full disk must not hide the message on the console under tracebacks of its own.
+    logging.raiseExceptions = False
     logging.getLogger("httpx").setLevel(logging.WARNING)
     logger = logging.getLogger("headspaces")
     origin = f"headspaces {headspaces.__version__} from {SOURCE}, {threads} threads"

