@@ -212,7 +212,7 @@ def lab(colour, vision):
 
 @pytest.mark.parametrize("vision", [None, *DEFICIENT])
 def test_colours_of_one_figure_differ_for_every_kind_of_vision(paper, vision):
-    for roles in (panels.ROLES[:4], panels.ROLES[4:8], panels.ROLES[8:]):
+    for roles in (panels.ROLES[:4], panels.ROLES[4:8], panels.ROLES[8:11], panels.CLASSES):
         seen = [lab(panels.colour(role), vision) for role in roles]
         for place, one in enumerate(seen):
             assert all(math.dist(one, other) > 15 for other in seen[:place]), roles

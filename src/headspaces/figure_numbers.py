@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from headspaces.affinity_numbers import AFFINITY_NUMBERS
 from headspaces.results import NULLS, Comparison, ModelResults
 from headspaces.statistics import above_all, below_all, quantile_band, spread_ratio
 from headspaces.tidy import tidy
@@ -138,6 +139,7 @@ NUMBERS: Mapping[str, Callable[[Sequence[ModelResults]], pd.DataFrame]] = {
     "figure7": figure7,
     "figure8": figure8,
     "figure9": figure9,
+    **AFFINITY_NUMBERS,
 }
 
 

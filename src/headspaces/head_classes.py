@@ -21,6 +21,12 @@ SPACES = ("OQ", "OK", "OV")
 HEAD_METHODS = ("pk", "cs", "simple_cs", "cka", "procrustes", "cka_invariant", "procrustes_invariant")
 """Scores whose heads are evaluated (PK table 1), and the invariant forms of two of them."""
 
+PATTERNS = {"previous_token": "Previous Token", "induction": "Induction", "identity": "Identity"}
+"""Attention patterns and the class of a head that has one."""
+
+PATTERN_SCORE = 0.4
+"""Mean attention from which a head belongs to a pattern's class."""
+
 PAIR_METHODS = ("pk", "simple_cs", "cka", "procrustes", "cka_invariant", "procrustes_invariant")
 """Scores whose pairs are evaluated (PK table 2); CS has none between maps of one kind."""
 
@@ -145,15 +151,31 @@ def stored_head_classes(arrays: Mapping[str, np.ndarray]) -> HeadClasses | None:
     )
 
 
+def classes_by_pattern(scores: Mapping[str, Float[np.ndarray, "_layer _head"]]) -> HeadClasses:
+    """Class heads by what they attend to: the pattern with the largest score of at least :data:`PATTERN_SCORE`.
+
+    Parameters
+    ----------
+    scores
+        Arrays of :func:`headspaces.attention_patterns.attention_patterns`.
+    """
+    stacked = np.stack([scores[name] for name in PATTERNS])
+    largest = stacked.argmax(axis=0)
+    places = [(int(layer), int(head)) for layer, head in np.argwhere(stacked.max(axis=0) >= PATTERN_SCORE)]
+    titles = list(PATTERNS.values())
+    names = {head: titles[largest[head]] for head in sorted(places, key=lambda head: (largest[head], head))}
+    return HeadClasses("attention patterns", names, frozenset())
+
+
 def head_scores(
     pairs: Float[np.ndarray, "source_layer target_layer source_head target_head"], n_query_heads: int
 ) -> Float[np.ndarray, "layer head"]:
     """Largest score of each head's pairs, as source or as target.
 
     A head's threshold of joining the graph of the strongest pairs. A key-value head's pairs count for each of its query
-    heads.
+    heads; a head without any has -1, below all scores.
     """
-    scores = np.where(np.isnan(pairs), -np.inf, pairs)
+    scores = np.where(np.isnan(pairs), -1.0, pairs)
     as_target = scores.max(axis=(0, 2))
     own = kv_heads_of(n_query_heads, as_target.shape[1])
     largest: np.ndarray = np.maximum(scores.max(axis=(1, 3)), as_target[:, own])
@@ -245,5 +267,5 @@ def _unordered_pairs(
     grouped = classes.reshape(n_layers, n_heads, -1)
     own = np.where((grouped == grouped[:, :, :1]).all(axis=2), grouped[:, :, 0], -1).ravel()
     one, other = np.triu_indices(n_layers * n_heads, k=1)
-    table = pairs.transpose(0, 2, 1, 3).reshape(n_layers * n_heads, -1)
+    table = np.where(np.isnan(pairs), -1.0, pairs).transpose(0, 2, 1, 3).reshape(n_layers * n_heads, -1)
     return table[one, other], own[one], own[other]

@@ -20,6 +20,13 @@ ALL_SAMPLES = "All samples: those of both null models, rotation and reassignment
 RATIO = "r: observed spread / largest spread of all samples of both null models."
 ISOTROPIC = "Isotropic value: d/D, the expected ρ of two independent uniform random subspaces."
 
+KEY_VALUE_HEADS = "3.1: query head 1 of layer 3; 3k1: key-value head 1, where these are shared."
+EARLIER = "Pairs: every head with every head of each later layer."
+ALIGNED = (
+    "CKA and Procrustes as in PK match dimension k of one head with k of the other: they depend on the arbitrary bases "
+    "inside heads; the invariant columns do not."
+)
+
 
 @dataclass(frozen=True)
 class Item:
@@ -218,6 +225,78 @@ TABLES: Mapping[str, Item] = {
     "tuning": Item(
         "Two models of one shape side by side, by layer (RW section 5.5, appendix E)", notes=(WITHIN, SPREAD)
     ),
+    "pk_table1": Item(
+        "How well the largest score of a head's pairs finds the heads of a known circuit (PK table 1)",
+        needs=("overlaps", "affinity"),
+        notes=(
+            "PR-AUC: trapezoids through the points of all thresholds, without the point of recall 0 (PK's, inferred).",
+            ALIGNED,
+            "Published: PK's for GPT-2 small. The circuit's heads are inferred: read off figure 1, two fitted.",
+        ),
+    ),
+    "pk_table2": Item(
+        "How well a score finds the pairs of heads of one class, mean over kinds and classes (PK table 2)",
+        needs=("overlaps", "affinity"),
+        notes=(
+            "All unordered pairs of heads, by Q, K, V and O; positive: both of a class. PR-AUC: scikit-learn's curve.",
+            ALIGNED,
+            "Published: PK's for GPT-2 small; the protocol and the classes are inferred.",
+        ),
+    ),
+    "pk_kl": Item(
+        "How far the distribution of PK is from that of random subspaces (PK figure 8)",
+        needs=("overlaps", "affinity"),
+        notes=(
+            EARLIER,
+            "kl: KL(random || observed) in nats over 255 equal bins from 0 to d; random: normal approximation.",
+            "Infinite: a bin is empty in which random subspaces would have ten pairs or more.",
+        ),
+    ),
+    "pk_means": Item(
+        "Mean and standard deviation of PK beside those of random subspaces (PK section 4)",
+        needs=("overlaps", "affinity"),
+        notes=(EARLIER, "PK: squared Frobenius norm of U^T V for orthonormal bases of unfolded maps, from 0 to d."),
+    ),
+    "pk_edges": Item(
+        "The 20 strongest pairs of each type by PK (PK figure 1)", needs=("overlaps", "affinity"), notes=(EARLIER,)
+    ),
+    "cs_edges": Item(
+        "The 20 strongest pairs of each type by the Composition Score (PK figure 1)",
+        needs=("overlaps", "affinity"),
+        notes=(EARLIER, "Composition Score: Elhage's, of the full products, by query head on both sides."),
+    ),
+    "pk_degrees": Item(
+        "Hubs of the graph of the 20 strongest pairs of each type by PK (PK section 5)",
+        needs=("overlaps", "affinity"),
+        uses=("attention",),
+        notes=("Weights: sums of PK over a head's edges. PageRank: weighted, along the edges, damping 0.85.",),
+    ),
+    "pk_nodes": Item(
+        "Heads in the graphs of the 20 strongest pairs of each type, in a known class and in none (PK figure 1)",
+        needs=("overlaps", "affinity"),
+        uses=("attention",),
+    ),
+    "pk_cutoffs": Item(
+        "Cut-offs of the strongest 3 % of the pairs by PK and by the Composition Score (PK figure 5)",
+        needs=("overlaps", "affinity"),
+        notes=(
+            EARLIER,
+            "Cut-off: 97th percentile; limit: 99.99th. A key-value head's pair counts for each of its query heads.",
+        ),
+    ),
+    "head_classes": Item(
+        "Heads whose classes are known (PK table 8)",
+        needs=("overlaps", "affinity"),
+        notes=("Labelled: all that figure 1 colours. Number of heads: those that PK's tables count as the circuit's.",),
+    ),
+    "identity": Item(
+        "Mean attention of heads to the token itself, the one before, and the one after an earlier copy (PK figure 7)",
+        needs=("overlaps", "attention"),
+        notes=(
+            "Itself and before: over the text's tokens but the first of each window.",
+            "Induction: on random tokens that repeat, from the second copy to the token after the first.",
+        ),
+    ),
 }
 
 FIGURES: Mapping[str, Item] = {
@@ -263,6 +342,48 @@ FIGURES: Mapping[str, Item] = {
         "Ratio r of the spread, and the direction of the mean against all null samples, by layer pair (RW figure 9)",
         needs=("overlaps", "nulls"),
         notes=(SPREAD, ALL_SAMPLES, RATIO),
+    ),
+    "pk_figure1": Item(
+        "The 20 strongest pairs of each type as a graph, by PK and by the Composition Score (PK figure 1)",
+        needs=("overlaps", "affinity"),
+        uses=("attention",),
+        notes=(
+            "Inside the ring: heads of a class. Outside: other heads by layer, clockwise from the top.",
+            KEY_VALUE_HEADS,
+        ),
+    ),
+    "pk_figure4": Item(
+        "PK of all pairs of a model of two layers (PK figure 4)",
+        needs=("overlaps", "affinity"),
+        uses=("attention",),
+        notes=(
+            "Width of a line: from PK's mean for random subspaces to the model's largest PK.",
+            "Classes: by attention, at least 0.4.",
+        ),
+    ),
+    "pk_figure5": Item(
+        "PK against the Composition Score (PK figure 5)",
+        needs=("overlaps", "affinity"),
+        notes=("Dashed: the strongest 3 %. Axes end at the 99.99th percentile.",),
+    ),
+    "pk_figure6": Item(
+        "The 20 strongest pairs of each type by PK, layers upwards (PK figure 6)",
+        needs=("overlaps", "affinity"),
+        uses=("attention",),
+        notes=(
+            "Writes leave a head at its top; queries, keys and values enter at its bottom, from the left.",
+            "Words: the tokens whose centred unembedding vectors lie closest to the head's write space.",
+            KEY_VALUE_HEADS,
+        ),
+    ),
+    "pk_figure7": Item(
+        "What heads attend to: the token itself, the one before, the one after an earlier copy (PK figure 7)",
+        needs=("overlaps", "attention"),
+    ),
+    "pk_figure8": Item(
+        "How far the distribution of PK is from that of random subspaces (PK figure 8)",
+        needs=("overlaps", "affinity"),
+        notes=("Rows: earlier heads. ∞: a bin is empty in which random subspaces would have ten pairs or more.",),
     ),
 }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.axes import Axes
 
-from headspaces.figures import panels, schematic
+from headspaces.figures import affinity, panels, schematic
 from headspaces.figures.panels import arrow
 
 Draw = Callable[[pd.DataFrame, Axes], None]
@@ -117,6 +117,44 @@ def _rows_below(draws: Mapping[Draw, str]) -> Callable[[pd.DataFrame], Rows]:
     return rows
 
 
+def _graphs_by_method(numbers: pd.DataFrame) -> Rows:
+    """One row for each model, one graph for each score, with PK's counts of heads in the title."""
+    found = []
+    for model, of_model in numbers.groupby("model", sort=False):
+        found.append([
+            Panel(
+                f"{model}, {affinity.METHOD_TITLES[str(method)]}\n{data['n_in_class'].iloc[0]} heads of a class, "
+                f"{data['n_out_of_class'].iloc[0]} others",
+                data, affinity.figure1,
+            )
+            for method, data in of_model.groupby("method", sort=False)
+        ])  # fmt: skip
+    return found
+
+
+def _patterns(numbers: pd.DataFrame) -> Rows:
+    """One row for each model, one panel for each attention pattern."""
+    return [
+        [
+            Panel(f"{model}\n{affinity.PATTERN_TITLES[str(name)]}", data, affinity.figure7, "attention")
+            for name, data in of_model.groupby("quantity", sort=False)
+        ]
+        for model, of_model in numbers.groupby("model", sort=False)
+    ]
+
+
+def _informativeness(numbers: pd.DataFrame) -> Rows:
+    """One row for each model: the map of divergences, then the histograms."""
+    found = []
+    for model, of_model in numbers.groupby("model", sort=False):
+        is_map = of_model["item"] == "kl"
+        row = [Panel(f"{model}\nKL(random || observed), nats", of_model[is_map], affinity.figure8_map)]
+        for (source, target), data in of_model[~is_map].groupby(["source", "target"], sort=False):
+            row.append(Panel(f"{model}\n{arrow(f'{source}{target}')}", data, affinity.figure8_histogram))
+        found.append(row)
+    return found
+
+
 ARRANGEMENTS: Mapping[str, Arrangement] = {
     "figure1": Arrangement(lambda numbers: [[Panel("", numbers, schematic.figure1)]], height=1.7),
     "figure2": Arrangement(_by_space(panels.figure2)),
@@ -129,4 +167,10 @@ ARRANGEMENTS: Mapping[str, Arrangement] = {
     "figure9": Arrangement(
         _rows_below({panels.figure9_ratio: "", panels.figure9_direction: ""}), height=1.2
     ),
+    "pk_figure1": Arrangement(_graphs_by_method, height=2.2),
+    "pk_figure4": Arrangement(_rows_below({affinity.figure4: ""})),
+    "pk_figure5": Arrangement(_rows_below({affinity.figure5: "pairs"}), height=1.2),
+    "pk_figure6": Arrangement(_by_model(affinity.figure6, columns=1), height=4.5),
+    "pk_figure7": Arrangement(_patterns),
+    "pk_figure8": Arrangement(_informativeness),
 }  # fmt: skip

@@ -15,7 +15,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-ROLES = ("observed", "rotation", "reassignment", "random", "O", "Q", "K", "V", "below", "neither", "above")
+CLASSES = (
+    "Duplicate Token", "Previous Token", "Induction", "S-Inhibition", "Name Mover", "Negative Name Mover",
+    "Backup Name Mover", "Identity",
+)  # fmt: skip
+"""Classes of heads with a colour of their own."""
+ROLES = ("observed", "rotation", "reassignment", "random", "O", "Q", "K", "V", "below", "neither", "above", *CLASSES)
 """What the colours of ``paper.mplstyle`` stand for, in the order of its cycle."""
 LABELS = {
     "observed": "observed",

@@ -9,6 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from headspaces.results import ModelResults
+from headspaces.tables.affinity import (
+    cs_edges,
+    head_classes,
+    identity,
+    pk_cutoffs,
+    pk_degrees,
+    pk_edges,
+    pk_kl,
+    pk_means,
+    pk_nodes,
+    pk_table1,
+    pk_table2,
+)
 from headspaces.tables.against_nulls import (
     mean_direction,
     null_counts,
@@ -63,4 +76,15 @@ TABLES: Mapping[str, Callable[[Sequence[ModelResults]], Table]] = {
     "v_spaces": v_spaces,
     "model_pairs": model_pairs,
     "tuning": tuning,
+    "pk_table1": pk_table1,
+    "pk_table2": pk_table2,
+    "pk_kl": pk_kl,
+    "pk_means": pk_means,
+    "pk_edges": pk_edges,
+    "cs_edges": cs_edges,
+    "pk_degrees": pk_degrees,
+    "pk_nodes": pk_nodes,
+    "pk_cutoffs": pk_cutoffs,
+    "head_classes": head_classes,
+    "identity": identity,
 }

@@ -74,6 +74,18 @@ _COLUMNS = {
             ("spread_p", "p", 3),
         )
     },
+    "pr_auc": _Column("PR-AUC"),
+    "roc_auc": _Column("ROC-AUC"),
+    "published_pr_auc": _Column("published PR-AUC"),
+    "published_roc_auc": _Column("published ROC-AUC"),
+    "pr_auc_invariant": _Column("PR-AUC, invariant"),
+    "roc_auc_invariant": _Column("ROC-AUC, invariant"),
+    "average_precision_invariant": _Column("average precision, invariant"),
+    "kl": _Column("KL (nats)"),
+    "pk": _Column("PK", 1),
+    "cs": _Column("CS", 4),
+    **{f"pk_{name}": _Column(f"PK {name.replace('cutoff', 'cut-off')}", 2) for name in ("cutoff", "limit")},
+    **{f"cs_{name}": _Column(f"CS {name.replace('cutoff', 'cut-off')}", 4) for name in ("cutoff", "limit")},
     "max_rho": _Column("largest ρ"),
     "max_weighted": _Column("largest weighted score", 1),
     **{
