@@ -55,7 +55,7 @@ def test_a_missing_dataset_is_named(file):
 def test_a_changed_value_is_noticed(file):
     with h5py.File(file, "r+") as opened:
         opened["x/one"][1, 1] += 1e-9
-    with pytest.raises(InputError, match="dataset 'x/one' is damaged"):
+    with pytest.raises(DamagedFileError, match=r"a\.h5: not a readable HDF5 file .cut off or changed"):
         read_arrays(file, "bases")
 
 

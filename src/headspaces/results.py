@@ -25,7 +25,7 @@ NULLS = ("rotation", "reassignment")
 
 
 class StoredArrays(Mapping[str, np.ndarray]):
-    """The arrays of one file of the pipeline, each read and checked when first asked for."""
+    """The arrays of one file of the pipeline, each read when first asked for."""
 
     def __init__(self, path: str | Path, stage: str) -> None:
         self._path, self._stage = path, stage
@@ -241,7 +241,7 @@ def read_results(name: str, files: Mapping[str, str | Path]) -> ModelResults:
     Raises
     ------
     InputError
-        If a file cannot be read or is of another kind or version; an array that is damaged, when it is first used.
+        If a file cannot be read, has changed since it was written or is of another kind or version.
     """
     arrays = {stage: StoredArrays(path, stage) for stage, path in files.items()}
     return ModelResults(name, read_attributes(files["overlaps"], "overlaps"), **arrays)

@@ -1,14 +1,19 @@
 """The HDF5 files of the pipeline: the only module that knows h5py.
 
 Every file holds named arrays and, as root attributes, what made it. Reading checks the format's name and version, and
-the checksum that writing put there, so that a damaged or swapped file is named instead of believed.
+the checksum of the whole file that writing put behind its end, so that a damaged file is named instead of believed.
+That comes before HDF5 sees the file: the library may run forever on one flipped bit. Other readers of HDF5 do not look
+behind the end.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -40,49 +45,78 @@ def write_arrays(path: str | Path, kind: str, arrays: Mapping[str, np.ndarray], 
     attributes
         Root attributes beside the format, its version and the package's version.
     """
-    with whole_file(path) as beside, h5py.File(beside, "w", libver="latest") as file:
-        for name, array in arrays.items():
-            file.create_dataset(name, data=array).attrs["sha256"] = _checksum(array)
-        file.attrs.update({
-            **attributes,
-            "format": f"headspaces-{kind}",
-            "format_version": FORMAT_VERSION,
-            "package_version": headspaces.__version__,
-        })  # fmt: skip
+    with whole_file(path) as beside:
+        with h5py.File(beside, "w", libver="latest") as file:
+            for name, array in arrays.items():
+                file.create_dataset(name, data=array)
+            file.attrs.update({
+                **attributes,
+                "format": f"headspaces-{kind}",
+                "format_version": FORMAT_VERSION,
+                "package_version": headspaces.__version__,
+            })  # fmt: skip
+        with beside.open("rb+") as stream:
+            digest = hashlib.file_digest(stream, "sha256").digest()
+            stream.seek(0, io.SEEK_END)
+            stream.write(_SUM_MARK + digest)
 
 
 def read_arrays(path: str | Path, kind: str, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
-    """Read all or the named arrays of a file, checked.
+    """Read all or the named arrays of a file.
 
     Raises
     ------
     DamagedFileError
-        If the file cannot be read, is of another kind or version, lacks an array, or an array's checksum differs.
+        If the file cannot be read, has changed since it was written, is of another kind or version, or lacks an array.
     """
-    try:
-        with h5py.File(path, "r") as file:
-            _check_kind(file, path, kind)
-            chosen = list(names) if names is not None else _dataset_names(file)
-            return {name: _read_checked(file, name, path) for name in chosen}
-    except OSError as error:
-        raise DamagedFileError(path, f"not a readable HDF5 file ({error})") from error
+    with _opened(path, kind) as file:
+        chosen = list(names) if names is not None else _dataset_names(file)
+        return {name: _read_named(file, name, path) for name in chosen}
 
 
 def read_attributes(path: str | Path, kind: str) -> dict[str, str | int | float | bool]:
-    """Read the root attributes of a file as plain Python values."""
+    """Read the root attributes of a file as plain Python values; errors as in :func:`read_arrays`."""
+    with _opened(path, kind) as file:
+        return {key: value.item() if isinstance(value, np.generic) else value for key, value in file.attrs.items()}
+
+
+def dataset_names(path: str | Path, kind: str) -> list[str]:
+    """Return the paths of all datasets in a file, sorted; errors as in :func:`read_arrays`."""
+    with _opened(path, kind) as file:
+        return _dataset_names(file)
+
+
+_SUM_MARK = b"SHA256 of all before: "
+"""Stands behind the end of an HDF5 file, before the 32 bytes of its checksum."""
+
+
+@contextmanager
+def _opened(path: str | Path, kind: str) -> Iterator[h5py.File]:
     try:
+        state = os.stat(path)
+        _check_sum(os.fspath(path), state.st_ino, state.st_size, state.st_mtime_ns)
         with h5py.File(path, "r") as file:
             _check_kind(file, path, kind)
-            return {key: value.item() if isinstance(value, np.generic) else value for key, value in file.attrs.items()}
+            yield file
     except OSError as error:
         raise DamagedFileError(path, f"not a readable HDF5 file ({error})") from error
 
 
-def dataset_names(path: str | Path, kind: str) -> list[str]:
-    """Return the paths of all datasets in a file, sorted."""
-    with h5py.File(path, "r") as file:
-        _check_kind(file, path, kind)
-        return _dataset_names(file)
+@lru_cache(maxsize=1024)
+def _check_sum(path: str, *_: int) -> None:
+    """Compare a file with its checksum, once for each state of it that this process meets."""
+    length = len(_SUM_MARK) + hashlib.sha256().digest_size
+    with Path(path).open("rb") as stream:
+        left = stream.seek(0, io.SEEK_END) - length
+        stream.seek(max(left, 0))
+        expected = stream.read()
+        stream.seek(0)
+        digest = hashlib.sha256()
+        while left > 0 and (chunk := stream.read(min(left, 2**22))):
+            digest.update(chunk)
+            left -= len(chunk)
+    if expected != _SUM_MARK + digest.digest():
+        raise DamagedFileError(path, "not a readable HDF5 file (cut off or changed: its checksum differs)")
 
 
 def _dataset_names(file: h5py.File) -> list[str]:
@@ -98,14 +132,7 @@ def _check_kind(file: h5py.File, path: str | Path, kind: str) -> None:
         raise DamagedFileError(path, f"expected the format {expected}, found {found[0]}, version {found[1]}")
 
 
-def _read_checked(file: h5py.File, name: str, path: str | Path) -> np.ndarray:
+def _read_named(file: h5py.File, name: str, path: str | Path) -> np.ndarray:
     if name not in file:
         raise DamagedFileError(path, f"no dataset {name!r}")
-    array = np.asarray(file[name][()])  # a scalar dataset is an array too
-    if file[name].attrs.get("sha256") != _checksum(array):
-        raise DamagedFileError(path, f"dataset {name!r} is damaged (its checksum differs)")
-    return array
-
-
-def _checksum(array: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+    return np.asarray(file[name][()])  # a scalar dataset is an array too
