@@ -7,9 +7,9 @@ import scipy.stats
 from gpt2_affinity import gpt2_affinity, gpt2_layers
 
 from headspaces.affinity import SCORES, affinity
-from headspaces.affinity_scores import kv_heads_of, nuclear_norms
+from headspaces.affinity_scores import nuclear_norms
 from headspaces.errors import InputError
-from headspaces.heads import LayerHeads, Norm
+from headspaces.heads import LayerHeads, Norm, kv_heads_of
 from headspaces.informativeness import bin_edges, divergence, informativeness, observed_counts, random_shares
 from headspaces.statistics import isotropic_sd
 

@@ -32,10 +32,10 @@ from itertools import product
 from typing import TypeAlias
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from headspaces.bases import orthonormal_bases
-from headspaces.heads import LayerHeads, fold
+from headspaces.heads import LayerHeads, fold, kv_heads_of
 from headspaces.jobs import map_in_order
 from headspaces.models import KINDS
 from headspaces.overlaps import GRAM_BYTES, layer_overlaps, squared_overlaps
@@ -48,11 +48,6 @@ Pairs: TypeAlias = dict[str, Float[np.ndarray, "_source_layer _target_layer _sou
 
 Inside a layer there are the pairs of equal kinds (``OO``), and NaN for others.
 """
-
-
-def kv_heads_of(n_query_heads: int, n_kv_heads: int) -> Int[np.ndarray, " query_head"]:
-    """Key-value head that each query head reads: 0, 0, 1, 1 for four query and two key-value heads."""
-    return np.arange(n_query_heads) // (n_query_heads // n_kv_heads)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Shaped
-from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score
 
-from headspaces.affinity_scores import kv_heads_of
 from headspaces.errors import InputError
+from headspaces.heads import kv_heads_of
 from headspaces.models import Shape
 
 COLUMNS = ("class", "layer", "head", "evaluated", "origin")
@@ -187,6 +186,9 @@ def unanchored_pr_area(labels: Bool[np.ndarray, " item"], scores: Float[np.ndarr
 
     Without the point (0, 1) that scikit-learn adds to the curve.
     """
+    # A second to import: only the jobs that evaluate wait for it, here and below.
+    from sklearn.metrics import auc, precision_recall_curve
+
     precision, recall, _ = precision_recall_curve(labels, scores)
     return float(auc(recall[:-1], precision[:-1])) if len(recall) > 2 else float(precision[0] * recall[0])
 
@@ -207,6 +209,8 @@ def evaluate_heads(arrays: Mapping[str, np.ndarray], labels: Bool[np.ndarray, "l
         ``method``, ``spaces`` (OQ, OK, OV, ``mean``), ``pr_auc`` (unanchored), ``average_precision``. Chance is the
         share of the circuit's heads among all.
     """
+    from sklearn.metrics import average_precision_score
+
     rows = []
     for method in HEAD_METHODS:
         own = []
@@ -239,6 +243,8 @@ def evaluate_pairs(arrays: Mapping[str, np.ndarray], classes: Shaped[np.ndarray,
         ``method``, ``spaces`` (QQ, KK, VV, OO), ``head_class`` (its number), ``pr_auc`` (anchored, as scikit-learn's
         curve is), ``roc_auc``, ``average_precision``. PK reports means over all rows of a method.
     """
+    from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score
+
     rows = []
     for method in PAIR_METHODS:
         for kind in "QKVO":

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import networkx as nx
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
@@ -22,9 +21,12 @@ from headspaces.jobs import whole_file
 from headspaces.models import Shape
 
 if TYPE_CHECKING:
+    import networkx as nx
+
     HeadGraph: TypeAlias = nx.MultiDiGraph[str]
 else:
-    HeadGraph = nx.MultiDiGraph
+    # networkx takes a while to import: only the jobs that make a graph wait for it, in the functions below.
+    HeadGraph = Any
 
 TYPES = ("OQ", "OK", "OV")
 """Types of edges: from a write to a later query, key or value read."""
@@ -89,6 +91,8 @@ def build_graph(edges: pd.DataFrame, score: str, shape: Shape, classes: HeadClas
         Nodes have ``layer``, ``head``, ``kind`` (``query`` or ``key-value``) and ``head_class`` (empty for none); edges
         ``type``, ``weight`` and ``rank``, and their type as key.
     """
+    import networkx as nx
+
     # Composition scores are by query head on both sides.
     shared = shape.n_kv_heads < shape.n_query_heads and score != "cs"
     known = classes.names if classes else {}
@@ -118,6 +122,8 @@ def rank_hubs(graph: HeadGraph) -> pd.DataFrame:
         ``weight_out`` (sums of the score); ``pagerank`` (weighted, along the edges, damping 0.85); ``in_oq`` to
         ``out_ov`` (edges by type); ``rank`` by number of edges, then by weight.
     """
+    import networkx as nx
+
     pagerank = nx.pagerank(graph, weight="weight", tol=1e-12, max_iter=1000) if len(graph) else {}
     rows = []
     for node, data in graph.nodes(data=True):
@@ -148,6 +154,8 @@ def class_counts(graph: HeadGraph) -> tuple[int, int]:
 
 def write_graph(graph: HeadGraph, graphml_path: str | Path, json_path: str | Path) -> None:
     """Write a graph as GraphML and as JSON (node-link form), each file whole or not at all."""
+    import networkx as nx
+
     with whole_file(graphml_path) as path:
         nx.write_graphml(graph, path, named_key_ids=True)
     with whole_file(json_path) as path:
@@ -157,6 +165,8 @@ def write_graph(graph: HeadGraph, graphml_path: str | Path, json_path: str | Pat
 
 def read_graph(json_path: str | Path) -> HeadGraph:
     """Read the JSON form of a graph."""
+    import networkx as nx
+
     graph: HeadGraph = nx.node_link_graph(json.loads(Path(json_path).read_text(encoding="utf-8")), edges="edges")  # type: ignore[assignment]
     return graph
 

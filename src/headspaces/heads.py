@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from headspaces.errors import InputError
 from headspaces.layouts import Layout, layer_tensors
@@ -157,6 +157,11 @@ def fold(heads: LayerHeads, kind: str) -> Float[np.ndarray, "head d_model d_head
     if kind == "O":
         return factors if heads.write_norm is None else _scaled(_centred(factors, heads.write_norm), heads.write_norm)
     return _centred(_scaled(factors, heads.read_norm), heads.read_norm)
+
+
+def kv_heads_of(n_query_heads: int, n_kv_heads: int) -> Int[np.ndarray, " query_head"]:
+    """Key-value head that each query head reads: 0, 0, 1, 1 for four query and two key-value heads."""
+    return np.arange(n_query_heads) // (n_query_heads // n_kv_heads)
 
 
 def _scaled(factors: Float[np.ndarray, "head d_model d_head"], norm: Norm) -> Float[np.ndarray, "head d_model d_head"]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import norm
 
 from headspaces.statistics import isotropic_mean, isotropic_sd
 
@@ -32,8 +31,8 @@ def random_shares(edges: Float[np.ndarray, " edge"], d_model: int, d_head: int) 
     Mean ``d^2 / D``, variance ``2 d^2 (D - d)^2 / (D^2 (D - 1)(D + 2))``.
     """
     mean, sd = d_head * isotropic_mean(d_model, d_head), d_head * isotropic_sd(d_model, d_head)
-    shares: np.ndarray = np.diff(norm.cdf(edges, mean, sd))
-    return shares
+    below = [0.5 * math.erfc((mean - edge) / (sd * math.sqrt(2))) for edge in edges.tolist()]
+    return np.diff(below)
 
 
 def observed_counts(edges: Float[np.ndarray, " edge"], pk: Float[np.ndarray, "*pairs"]) -> Int[np.ndarray, " bin"]:
