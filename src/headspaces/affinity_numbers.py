@@ -176,9 +176,9 @@ def _graph_frame(graph: HeadGraph, positions: Positions, model: ModelResults, sc
 
 def _tokens(model: ModelResults) -> dict[tuple[int, int], str]:
     """First top tokens of every head in one line; none where the unembedding was not at hand."""
-    if model.attention is None or "top_tokens" not in model.attention:
+    if model.attention is None or "top_token_texts" not in model.attention:
         return {}
-    found = model.attention["top_tokens"]
+    found = model.attention["top_token_texts"]
     return {
         (layer, head): " ".join(_shown(text) for text in found[layer, head, :SHOWN_TOKENS])
         for layer, head in np.ndindex(found.shape[:2])
