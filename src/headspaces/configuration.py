@@ -55,7 +55,12 @@ class Study:
             "nulls": {},
             "self_heads": partial,
             "affinity": partial,
-            "activations": {name: why for name, model in self.models.items() if (why := _why_not_run(model))},
+            "activations": (
+                not_run := {name: why for name, model in self.models.items() if (why := _why_not_run(model))}
+            ),
+            "attention": {
+                name: why for name, why in not_run.items() if not self.models[name].source.startswith("toy:")
+            },
         }
 
     def stages_of(self, model: str) -> list[str]:

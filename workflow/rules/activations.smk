@@ -32,7 +32,7 @@ rule activations:
     """Run a model on the text and measure all writes at all later reads."""
     input:
         text=f"results/texts/{TEXT}.json",
-        checkpoint=wheel_file,
+        checkpoint=made_checkpoint,
         weights=blocks("weights", "safetensors"),
         bases=blocks("bases", "h5"),
         code=sources(

@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.join(ROOT, "src"))
 
 from headspaces import report_items
 from headspaces.configuration import read_study
+from headspaces.costs import memory_mb, minutes
 from headspaces.errors import InputError
 from headspaces.jobs import hand_on_environment, sources
 from headspaces.models import local_files
@@ -25,7 +26,7 @@ MODELS = STUDY.models
 SETTINGS = STUDY.settings
 TEXT = re.sub(r"[^A-Za-z0-9._-]+", "-", SETTINGS["activations"]["text"]).strip("-.")
 NULL_MODELS = ["rotation", "reassignment"]
-STAGES = ["overlaps", "nulls", "self_heads", "activations"]
+STAGES = ["overlaps", "nulls", "self_heads", "activations", "affinity", "attention"]
 
 
 def models_with(item):
@@ -89,12 +90,31 @@ def templates(name):
     )
 
 
-def wheel_file(wildcards):
-    """The checkpoint that is taken out of a wheel, where a model comes from one."""
-    in_wheel = MODELS[wildcards.model].source.startswith("wheel:")
-    return (
-        [f"results/weights/{wildcards.model}/checkpoint/model.gguf"] if in_wheel else []
+def made_checkpoint(wildcards):
+    """The checkpoint that the workflow itself makes: taken out of a wheel, or trained."""
+    source, folder = (
+        MODELS[wildcards.model].source,
+        f"results/weights/{wildcards.model}/checkpoint",
     )
+    if source.startswith("wheel:"):
+        return [f"{folder}/model.gguf"]
+    return (
+        [f"{folder}/config.json", f"{folder}/model.safetensors"]
+        if source.startswith("toy:")
+        else []
+    )
+
+
+def checkpoint_place(wildcards):
+    """Where that checkpoint lies, as a file or a folder; nothing for sources elsewhere."""
+    files = made_checkpoint(wildcards)
+    return files[0] if len(files) == 1 else os.path.dirname(files[0]) if files else None
+
+
+def head_classes(wildcards):
+    """The set of head classes that a model's row or the command line names."""
+    name = MODELS[wildcards.model].head_classes or SETTINGS.get("head_classes")
+    return [os.path.join(ROOT, f"config/head_classes/{name}.tsv")] if name else []
 
 
 def files_of(item):

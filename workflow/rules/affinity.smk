@@ -1,0 +1,46 @@
+"""affinity: how strongly every head matches every later one (PK), and the graph of the strongest pairs.
+
+Needs a model's weights. Makes ``results/affinity/{model}.h5``, the strongest edges as CSV and their graph.
+"""
+
+
+rule affinity:
+    """Score all heads with all later ones."""
+    input:
+        weights=blocks("weights", "safetensors"),
+        classes=head_classes,
+        code=sources(
+            "affinity",
+            "head_graph",
+            "head_classes",
+            "weights.blocks",
+            "store",
+            "provenance",
+        ),
+    output:
+        scores="results/affinity/{model}.h5",
+        edges="results/affinity/{model}.edges.csv",
+        graphml="results/affinity/{model}.graphml",
+        json="results/affinity/{model}.json",
+    log:
+        "results/logs/affinity/{model}.log",
+    benchmark:
+        "results/benchmarks/affinity/{model}.tsv"
+    conda:
+        "../../envs/headspaces.yaml"
+    threads: 16
+    resources:
+        mem_mb=lambda wildcards, attempt: memory_mb(
+            "affinity", MODELS[wildcards.model], attempt=attempt
+        ),
+        runtime=lambda wildcards, attempt: minutes(
+            "affinity", MODELS[wildcards.model], attempt=attempt
+        ),
+    params:
+        fold=SETTINGS["affinity"]["fold"],
+        edges=SETTINGS["affinity"]["edges"],
+        dtype=lambda wildcards: MODELS[wildcards.model].nulls_dtype,
+        # Those of all pairs of a large model take days.
+        nuclear_norms=lambda wildcards: MODELS[wildcards.model].bases_bytes < 2**31,
+    script:
+        "../scripts/affinity.py"

@@ -1,0 +1,58 @@
+"""attention: what heads attend to, from the model's own forward pass (PK figure 7), and the words that they write.
+
+Needs a text and the whole model. Makes ``results/attention/{model}.h5``.
+"""
+
+
+rule toy_model:
+    """Train a two-layer attention-only transformer until it has induction heads (PK figure 4)."""
+    input:
+        code=sources("toy_model"),
+    output:
+        "results/weights/{model}/checkpoint/config.json",
+        "results/weights/{model}/checkpoint/model.safetensors",
+    log:
+        "results/logs/toy_model/{model}.log",
+    benchmark:
+        "results/benchmarks/toy_model/{model}.tsv"
+    conda:
+        "../../envs/headspaces.yaml"
+    threads: 2
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        seed=lambda wildcards: int(MODELS[wildcards.model].source.removeprefix("toy:")),
+    script:
+        "../scripts/toy_model.py"
+
+
+rule attention:
+    """Run a model on the text and on repeated random tokens."""
+    input:
+        text=f"results/texts/{TEXT}.json",
+        checkpoint=made_checkpoint,
+        weights=blocks("weights", "safetensors"),
+        code=sources(
+            "attention_patterns", "texts", "store", "weights.blocks", "provenance"
+        ),
+    output:
+        "results/attention/{model}.h5",
+    log:
+        "results/logs/attention/{model}.log",
+    benchmark:
+        "results/benchmarks/attention/{model}.tsv"
+    conda:
+        "../../envs/headspaces.yaml"
+    threads: 16
+    resources:
+        network=1,
+        mem_mb=4000,
+        runtime=60,
+    params:
+        place=checkpoint_place,
+        windows=SETTINGS["activations"]["windows"],
+        window_tokens=SETTINGS["activations"]["window_tokens"],
+        seed=SETTINGS["seed"],
+    script:
+        "../scripts/attention.py"

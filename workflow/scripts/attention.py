@@ -1,0 +1,26 @@
+from headspaces.attention_patterns import (
+    attention_patterns,
+    open_runner,
+    pattern_facts,
+    token_texts,
+    top_tokens,
+)
+from headspaces.jobs import job
+from headspaces.provenance import fingerprint, joined, model_attributes, pinned
+from headspaces.store import write_arrays
+from headspaces.texts import load_text
+from headspaces.weights import each_layer, read_metadata
+
+inputs, params, name = snakemake.input, snakemake.params, snakemake.wildcards.model
+with job(snakemake.log[0], snakemake.threads):
+    attributes = joined({path: model_attributes(read_metadata(path)) for path in inputs.weights})
+    place = params.place or pinned(attributes)
+    runner = open_runner(place, name, load_text(inputs.text), params.windows, params.window_tokens, params.seed)
+    repeats = {"n_sequences": 8, "n_repeated": 64, "seed": params.seed}
+    arrays = attention_patterns(runner, **repeats)
+    layers = [layer for path in inputs.weights for layer in each_layer(path)]
+    arrays["top_tokens"] = top_tokens(layers, runner.unembedding)
+    if (texts := token_texts(arrays["top_tokens"], runner)) is not None:
+        arrays["top_token_texts"] = texts
+    own = {"model": name, "code_sha256": fingerprint(inputs.code)} | pattern_facts(runner, **repeats)
+    write_arrays(snakemake.output[0], "attention", arrays, attributes | own)
