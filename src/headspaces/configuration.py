@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from headspaces.errors import InputError
+from headspaces.errors import DamagedFileError, InputError
 from headspaces.models import KINDS, Model, model_name, read_models, select_models
 
 if TYPE_CHECKING:
@@ -90,12 +90,19 @@ def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapp
     settings = _overridden(settings, _typed(command_line or {}, schema))
     _check(settings, schema)
     table = Path(settings["models_table"])
-    known = read_models(table if table.is_file() else root / table)
-    if source := settings.get("model"):
+    known = read_models(table if _exists(table) else root / table)
+    if (source := settings.get("model")) is not None:
         models = [known[source]] if source in known else [own_model(str(source))]
         return Study(OWN_STUDY, {model.name: model for model in models}, settings)
     models = select_models(known, settings["models"], f"config: models of the study {settings['study']!r}")
     return Study(settings["study"], {model.name: model for model in models}, settings)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # no file can have this name
+        return False
 
 
 def _why_not_run(model: Model) -> str | None:
@@ -120,8 +127,12 @@ def own_model(source: str, headers: Headers | None = None) -> Model:
 
     # A repository's headers are asked for once: jobs on nodes without a network start from the file.
     known = Path("results/weights") / model_name(source) / "headers.json"
-    if headers is None and source.startswith("hub:") and known.is_file() and load_headers(known).source == source:
-        headers = load_headers(known)
+    if headers is None and source.startswith("hub:") and known.is_file():
+        try:
+            headers = load_headers(known)
+        except DamagedFileError:
+            known.unlink()
+        headers = headers if headers and headers.source == source else None
     headers = headers or read_headers(source)
     # A whole repository is fetched and run only where it is small; big bases are kept in float32, good to six digits.
     model = Model(
@@ -145,7 +156,10 @@ def _typed(value: Any, schema: Mapping[str, Any]) -> Any:
     if isinstance(value, Mapping):
         return {key: _typed(inner, schema.get("properties", {}).get(key, {})) for key, inner in value.items()}
     if isinstance(value, str) and schema.get("type") in ("boolean", "integer", "number"):
-        return yaml.safe_load(value.lower())
+        try:
+            return yaml.safe_load(value.lower())
+        except yaml.YAMLError:
+            return value  # the schema refuses it with its key's name
     return value
 
 
@@ -166,7 +180,7 @@ def _check(settings: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
     place = ".".join(str(part) for part in error.absolute_path)
     inside = f" in {place!r}" if place else ""
     if error.validator == "additionalProperties":
-        unknown = sorted(set(error.instance) - set(error.schema["properties"]))
+        unknown = sorted(map(str, set(error.instance) - set(error.schema["properties"])))
         raise InputError(
             f"config: unknown key {unknown[0]!r}{inside}; the keys are {', '.join(sorted(error.schema['properties']))}"
         )

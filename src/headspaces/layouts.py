@@ -318,7 +318,8 @@ def n_layers_present(layout: Layout, prefix: str, names: Iterable[str]) -> int:
     numbers = [-1]
     for name in names:
         number, dot, rest = name[len(before) :].partition(after) if name.startswith(before) else ("", "", "")
-        if dot and number.isdecimal() and rest in tensors:
+        # Seven digits are more layers than any decoder has; a longer number is no layer.
+        if dot and number.isdecimal() and len(number) < 8 and rest in tensors:
             numbers.append(int(number))
     return max(numbers) + 1
 

@@ -6,6 +6,7 @@ Only the standard library is imported here: the Snakefile reads this module at e
 from __future__ import annotations
 
 import csv
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -19,6 +20,9 @@ KINDS = "OQKV"
 
 MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 """A model's name is one path component and one wildcard."""
+
+MAX_NAME = 100
+"""Longest name that is made of a source: file names hold more beside it."""
 
 SHARD_OPERATIONS = 10**13
 """Floating-point operations of one job of null samples: some minutes of two cores."""
@@ -106,7 +110,10 @@ def model_name(source: str) -> str:
     """Name an unlisted source after its folder, file or repository, as one path component."""
     place = source.split("@")[0].rstrip("/").removesuffix(".gguf").removesuffix(".pt")
     stem = Path(place.removeprefix("hub:")).name if ":" not in place else place.rsplit(":", 1)[1].rsplit("/", 1)[-1]
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:MAX_NAME]
+    if not name and stem.strip("-._ "):
+        # A name in another script has no letter left: its own sum tells it from others.
+        name = "model-" + hashlib.sha256(stem.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     if not name:
         raise InputError(f"model source {source!r} gives no name: end it with the name of a folder, file or repository")
     return name
@@ -129,10 +136,14 @@ def read_models(path: Path) -> dict[str, Model]:
     Raises
     ------
     InputError
-        If a column is missing or unknown, a value has the wrong type, or a name occurs twice.
+        If the file cannot be read, a column is missing or unknown, a value has the wrong type, or a name occurs twice.
     """
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader((line for line in file if not line.startswith("#")), delimiter="\t"))
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader((line for line in file if not line.startswith("#")), delimiter="\t"))
+    except (OSError, ValueError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path}: not a readable table of models ({reason})") from error
     models: dict[str, Model] = {}
     for number, row in enumerate(rows, start=1):
         model = _model_of(row, f"{path}, row {number}")
@@ -165,8 +176,8 @@ def _model_of(row: Mapping[str, str | None], where: str) -> Model:
         raise InputError(f"{where}: the name {values['name']!r} must be letters, digits, '.', '_' and '-' only")
     if values.get("activations", "") not in ("", "yes"):
         raise InputError(f"{where}: activations is {values['activations']!r}, expected yes or nothing")
-    if not set(values["kinds"]) <= set(KINDS):
-        raise InputError(f"{where}: kinds {values['kinds']!r} may hold the letters {KINDS} only")
+    if values["kinds"] != "".join(kind for kind in KINDS if kind in values["kinds"]):
+        raise InputError(f"{where}: kinds {values['kinds']!r} may hold the letters {KINDS} only, each once, in order")
     for key in ("bases_dtype", "nulls_dtype"):
         if values.get(key, "") not in ("", "float64", "float32"):
             raise InputError(f"{where}: {key} is {values[key]!r}, expected float64 or float32")
@@ -176,6 +187,6 @@ def _model_of(row: Mapping[str, str | None], where: str) -> Model:
 
 
 def _positive(text: str, key: str, where: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise InputError(f"{where}: {key} is {text!r}, expected a positive whole number")
+    if not (text.isascii() and text.isdecimal()) or len(text) > 7 or int(text) == 0:
+        raise InputError(f"{where}: {key} is {text!r}, expected a positive whole number below 10 million")
     return int(text)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headspaces.errors import DamagedFileError, InputError
+from headspaces.errors import DamagedFileError, InputError, check_own
 from headspaces.layouts import LAYOUTS
 from headspaces.models import Shape
 
@@ -67,6 +67,29 @@ def joined(blocks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         layer += int(attributes["block_layers"])
     sums = "".join(str(attributes["weights_sha256"]) for attributes in blocks.values())
     return common | {"weights_sha256": hashlib.sha256(sums.encode()).hexdigest()}
+
+
+def checked_weights(blocks: Mapping[str, Mapping[str, str]], source: str) -> dict[str, dict[str, Any]]:
+    """Attributes of all blocks of a model's weights, by their paths: all of that source, each of its own layers.
+
+    Parameters
+    ----------
+    blocks
+        What each block says of itself, as :func:`headspaces.weights.read_metadata` gives it, in the order of the
+        layers.
+    source
+        Where the model is.
+
+    Raises
+    ------
+    DamagedFileError
+        If a block is another model's or of other layers: a file was swapped.
+    """
+    attributes = {path: model_attributes(metadata) for path, metadata in blocks.items()}
+    for path, found in attributes.items():
+        check_own(path, found, {"source": source})
+    joined(attributes)
+    return attributes
 
 
 def pinned(attributes: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from headspaces.errors import check_own
 from headspaces.models import KINDS
 from headspaces.statistics import isotropic_mean, isotropic_sd, pair_statistics
 from headspaces.store import dataset_names, read_arrays, read_attributes
@@ -243,5 +244,7 @@ def read_results(name: str, files: Mapping[str, str | Path]) -> ModelResults:
     InputError
         If a file cannot be read, has changed since it was written or is of another kind or version.
     """
+    for stage, path in files.items():
+        check_own(path, {"model": name} | read_attributes(path, stage), {"model": name})
     arrays = {stage: StoredArrays(path, stage) for stage, path in files.items()}
     return ModelResults(name, read_attributes(files["overlaps"], "overlaps"), **arrays)

@@ -93,7 +93,7 @@ _SUM_MARK = b"SHA256 of all before: "
 @contextmanager
 def _opened(path: str | Path, kind: str) -> Iterator[h5py.File]:
     try:
-        state = os.stat(path)
+        state = Path(path).stat()
         _check_sum(os.fspath(path), state.st_ino, state.st_size, state.st_mtime_ns)
         with h5py.File(path, "r") as file:
             _check_kind(file, path, kind)

@@ -22,6 +22,8 @@ rule bases:
         mem_mb=4000,
         runtime=120,
     params:
+        source=lambda wildcards: MODELS[wildcards.model].source,
+        layers=lambda wildcards: list(MODELS[wildcards.model].blocks[wildcards.block]),
         fold=SETTINGS["fold"],
         rtol=SETTINGS["rank_rtol"],
         dtype=lambda wildcards: MODELS[wildcards.model].bases_dtype,

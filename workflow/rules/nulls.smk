@@ -25,6 +25,7 @@ rule null_shard:
         mem_mb=4000,
         runtime=240,
     params:
+        source=lambda wildcards: MODELS[wildcards.model].source,
         seed=SETTINGS["seed"],
         fold=SETTINGS["fold"],
         dtype=lambda wildcards: MODELS[wildcards.model].nulls_dtype,

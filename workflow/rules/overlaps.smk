@@ -23,6 +23,7 @@ rule overlaps:
         mem_mb=4000,
         runtime=240,
     params:
+        source=lambda wildcards: MODELS[wildcards.model].source,
         name=lambda wildcards: wildcards.model,
     script:
         "../scripts/overlaps.py"

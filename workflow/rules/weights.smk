@@ -30,7 +30,7 @@ rule wheel:
 rule headers:
     """Read a checkpoint's configuration and tensor headers."""
     input:
-        checkpoint=wheel_file,
+        checkpoint=made_checkpoint,
         local=lambda wildcards: local_files(MODELS[wildcards.model].source),
     output:
         "results/weights/{model}/headers.json",
@@ -47,6 +47,7 @@ rule headers:
         runtime=30,
     params:
         source=lambda wildcards: MODELS[wildcards.model].source,
+        place=checkpoint_place,
         kinds=lambda wildcards: MODELS[wildcards.model].kinds,
         shape=lambda wildcards: asdict(MODELS[wildcards.model].shape),
     script:
@@ -70,6 +71,7 @@ rule weights:
         mem_mb=2000,
         runtime=120,
     params:
+        source=lambda wildcards: MODELS[wildcards.model].source,
         layers=lambda wildcards: list(MODELS[wildcards.model].blocks[wildcards.block]),
     script:
         "../scripts/weights.py"

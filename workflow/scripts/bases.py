@@ -1,4 +1,5 @@
 from headspaces.bases import block_bases
+from headspaces.errors import check_own
 from headspaces.jobs import job
 from headspaces.provenance import fingerprint, model_attributes
 from headspaces.store import write_arrays
@@ -6,7 +7,10 @@ from headspaces.weights import each_layer, read_metadata
 
 params, weights = snakemake.params, snakemake.input.weights
 with job(snakemake.log[0], snakemake.threads):
+    attributes, layers = model_attributes(read_metadata(weights)), params.layers
+    own = {"source": params.source, "first_layer": layers[0], "block_layers": len(layers)}
+    check_own(weights, attributes, own)
     arrays = block_bases(each_layer(weights), fold_norms=params.fold, rtol=params.rtol, dtype=params.dtype)
     settings = {"fold": params.fold, "rank_rtol": params.rtol, "dtype": params.dtype}
     settings |= {"model": snakemake.wildcards.model, "code_sha256": fingerprint(snakemake.input.code)}
-    write_arrays(snakemake.output[0], "bases", arrays, model_attributes(read_metadata(weights)) | settings)
+    write_arrays(snakemake.output[0], "bases", arrays, attributes | settings)

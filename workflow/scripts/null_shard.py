@@ -1,15 +1,18 @@
+from headspaces.errors import check_own
 from headspaces.heads import fold
 from headspaces.jobs import job
 from headspaces.models import Shape
 from headspaces.nulls import NullRun, null_shard, shard_attributes
 from headspaces.observed import figure_layers
-from headspaces.provenance import fingerprint
+from headspaces.provenance import checked_weights, fingerprint, joined
 from headspaces.store import read_arrays, read_attributes, write_arrays
-from headspaces.weights import layer_reader
+from headspaces.weights import layer_reader, read_metadata
 
 inputs, params, wildcards = snakemake.input, snakemake.params, snakemake.wildcards
 with job(snakemake.log[0], snakemake.threads):
+    weights = joined(checked_weights({path: read_metadata(path) for path in inputs.weights}, params.source))
     attributes = read_attributes(inputs.overlaps, "overlaps")
+    check_own(inputs.overlaps, attributes, weights | {"model": wildcards.model})
     read_layer = layer_reader(inputs.weights, params.layers_kept)
     first, last = map(int, wildcards.samples.split("-"))
     run = NullRun(

@@ -1,3 +1,4 @@
+from headspaces.errors import check_own
 from headspaces.jobs import job
 from headspaces.models import Shape
 from headspaces.nulls import Shard, merge_shards, random_reference
@@ -9,6 +10,11 @@ with job(snakemake.log[0], snakemake.threads):
     shards = [
         Shard(path, read_attributes(path, "null-shard"), read_arrays(path, "null-shard")) for path in inputs.shards
     ]
+    for shard in shards:
+        null, samples, _ = shard.name.rsplit("/", 1)[1].split(".")
+        first, last = map(int, samples.split("-"))
+        own = {"model": model, "seed": params.seed, "null": null, "first_sample": first, "n_samples": last - first + 1}
+        check_own(shard.name, shard.attributes, own)
     arrays = merge_shards(shards, params.samples)
     arrays |= random_reference(Shape(**params.shape), params.kinds, model, params.seed, params.samples)
     attributes = {

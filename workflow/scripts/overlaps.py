@@ -1,13 +1,17 @@
+from headspaces.errors import check_own
 from headspaces.jobs import job
 from headspaces.observed import composition_scores, observed_overlaps, stacked_factors
-from headspaces.provenance import fingerprint, joined
+from headspaces.provenance import checked_weights, fingerprint, joined
 from headspaces.store import read_arrays, read_attributes, write_arrays
-from headspaces.weights import each_layer
+from headspaces.weights import each_layer, read_metadata
 
 inputs = snakemake.input
 with job(snakemake.log[0], snakemake.threads):
-    attributes = joined({path: read_attributes(path, "bases") for path in inputs.bases})
-    attributes |= {"model": snakemake.params.name, "code_sha256": fingerprint(inputs.code)}
+    weights = checked_weights({path: read_metadata(path) for path in inputs.weights}, snakemake.params.source)
+    blocks = {path: read_attributes(path, "bases") for path in inputs.bases}
+    for (path, block), made_from in zip(blocks.items(), weights.values(), strict=True):
+        check_own(path, block, made_from | {"model": snakemake.params.name})
+    attributes = joined(blocks) | {"code_sha256": fingerprint(inputs.code)}
     arrays = observed_overlaps(read_arrays(path, "bases") for path in inputs.bases)
     if any(name.startswith("cross/") for name in arrays):
         layers = (layer for path in inputs.weights for layer in each_layer(path))

@@ -1,6 +1,9 @@
+from headspaces.errors import check_own
 from headspaces.jobs import job
 from headspaces.weights import fetch_block, load_headers
 
-layers = snakemake.params.layers
+layers, path = snakemake.params.layers, snakemake.input.headers
 with job(snakemake.log[0], snakemake.threads):
-    fetch_block(load_headers(snakemake.input.headers), range(layers[0], layers[-1] + 1), snakemake.output[0])
+    headers = load_headers(path)
+    check_own(path, {"source": headers.source}, {"source": snakemake.params.source})
+    fetch_block(headers, range(layers[0], layers[-1] + 1), snakemake.output[0])

@@ -3,7 +3,7 @@
 Field of the file: every tensor under its original name, in its original type (GGUF: dequantised float32).
 ``__metadata__``, all text: ``format`` (``headspaces-weights``), ``format_version``, ``source``, ``revision``,
 ``model_type``, ``layout``, ``prefix``, ``kinds``, ``shape`` (JSON), ``first_layer``, ``n_layers``, ``sha256`` (JSON,
-one per tensor), ``scale_block`` (JSON, FP8 checkpoints only).
+one per tensor), ``scale_block`` (JSON, FP8 checkpoints only), ``header_sha256`` (of the header without this field).
 """
 
 from __future__ import annotations
@@ -107,13 +107,22 @@ def read_metadata(path: str | Path) -> dict[str, str]:
             length = int.from_bytes(file.read(8), "little")
             if length > path.stat().st_size:
                 raise ValueError("cut off")
-            metadata: dict[str, str] = json.loads(file.read(length))["__metadata__"]
+            header = json.loads(file.read(length))
+        metadata: dict[str, str] = header["__metadata__"]
+        header_sum = metadata.pop("header_sha256", "")
         found = (metadata["format"], metadata["format_version"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedFileError(path, f"not a readable block of weights ({error})") from error
     if found != (FORMAT, str(FORMAT_VERSION)) or metadata["layout"] not in LAYOUTS:
         raise DamagedFileError(path, f"expected {FORMAT} version {FORMAT_VERSION}, found {found[0]} version {found[1]}")
+    if header_sum != header_checksum(header):
+        raise DamagedFileError(path, "its header is damaged (its checksum differs)")
     return metadata
+
+
+def header_checksum(header: Mapping[str, object]) -> str:
+    """SHA-256 of a block's header, without its own sum."""
+    return hashlib.sha256(json.dumps(header, separators=(",", ":")).encode()).hexdigest()
 
 
 def same_weights(blocks: Mapping[str, Iterable[str | Path]]) -> list[tuple[str, str, int, int]]:

@@ -5,6 +5,7 @@ numpy has no bfloat16 and no 8-bit floats, so their bits are widened here. Only 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headspaces.errors import InputError
@@ -30,6 +31,26 @@ SCALE = "_scale_inv"
 """What the name of the tensor of scales adds to the name of its weight: one factor for every block of the weight."""
 
 
+MAX_ELEMENTS = 2**62
+"""More elements than any file can hold."""
+
+
+def n_elements(shape: Iterable[int], what: str) -> int:
+    """Multiply the lengths of a shape.
+
+    Raises
+    ------
+    InputError
+        If the product is beyond any file: a long list of large lengths would take forever to multiply.
+    """
+    elements = 1
+    for length in shape:
+        elements *= length
+        if elements > MAX_ELEMENTS:
+            raise InputError(f"{what} claims more than {MAX_ELEMENTS} elements; the file is damaged")
+    return elements
+
+
 def n_bytes(dtype: str, shape: tuple[int, ...], what: str) -> int:
     """Bytes of a tensor of a safetensors type.
 
@@ -38,9 +59,7 @@ def n_bytes(dtype: str, shape: tuple[int, ...], what: str) -> int:
     InputError
         If the type is not known.
     """
-    elements = 1
-    for length in shape:
-        elements *= length
+    elements = n_elements(shape, what)
     if dtype in SIZES:
         return elements * SIZES[dtype]
     if dtype in SUB_BYTE:

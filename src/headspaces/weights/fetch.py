@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headspaces.errors import InputError
 from headspaces.jobs import whole_file
-from headspaces.weights.blocks import FORMAT, FORMAT_VERSION
+from headspaces.weights.blocks import FORMAT, FORMAT_VERSION, header_checksum
 from headspaces.weights.folder import stream_folder
 from headspaces.weights.gguf_file import stream_gguf
 from headspaces.weights.headers import Headers, Stream, TensorHeader, scale_block
@@ -114,6 +114,7 @@ def _header_bytes(
     for name, tensor in tensors.items():
         begin = offsets[name]
         content[name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [begin, begin + tensor.size]}
+    metadata["header_sha256"] = header_checksum(content)
     text = json.dumps(content, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text

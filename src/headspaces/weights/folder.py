@@ -10,11 +10,13 @@ from typing import Any
 
 from headspaces.errors import InputError
 from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader, unchanged
-from headspaces.weights.safetensors_file import read_header
+from headspaces.weights.safetensors_file import MAX_HEADER, read_header
 from headspaces.weights.torch_file import read_torch
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 TORCH_SINGLE, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+MAX_NAME = 200
+"""Longest name of a weight file that is believed."""
 CHUNK = 8 * 2**20
 """Bytes that are copied at once."""
 
@@ -28,10 +30,14 @@ def read_json(path: Path) -> dict[str, Any]:
         If the file cannot be read or holds something else.
     """
     try:
+        if path.stat().st_size > MAX_HEADER:
+            raise InputError(f"{path}: has more than {MAX_HEADER} bytes; it is no file of a checkpoint")
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{path}: not JSON ({error})") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected a JSON object")
@@ -50,10 +56,18 @@ def weight_map(index: Mapping[str, Any], where: str) -> dict[str, str]:
     if not isinstance(files, dict) or not files:
         raise InputError(f"{where}: no weight_map; the index is damaged, download it again")
     for tensor, file in files.items():
-        parts = PurePosixPath(file).parts if isinstance(file, str) else ()
-        if not parts or ".." in parts or PurePosixPath(file).is_absolute() or "\\" in file or ":" in file:
+        if not isinstance(file, str) or not _is_inside(file):
             raise InputError(f"{where}: tensor {tensor!r} lies in {file!r}, which is no file of this checkpoint")
     return dict(files)
+
+
+def _is_inside(file: str) -> bool:
+    """Whether a name is that of a file inside the checkpoint's folder: no way out, nothing that no folder can hold."""
+    path = PurePosixPath(file)
+    return (
+        bool(path.parts) and ".." not in path.parts and not path.is_absolute()
+        and file.isprintable() and not set("\\:") & set(file) and len(file) <= MAX_NAME
+    )  # fmt: skip
 
 
 def check_index(files: Mapping[str, str], tensors: Mapping[str, TensorHeader], where: str) -> None:

@@ -14,12 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from headspaces.errors import InputError
+from headspaces.weights.dtypes import n_elements
 from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader, unchanged
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _LONGEST_ARRAY = 1024
 """Longer arrays (the vocabulary) are stepped over."""
+_LONGEST_TEXT = 2**16
+"""Longer texts (licences, chat templates) are stepped over; no name is longer."""
+_MOST_ENTRIES = 2**17
+"""Most metadata values and tensors that are believed; the largest files have a few thousand."""
+_MOST_DIMENSIONS, _DEEPEST = 8, 4
+"""Most dimensions of a tensor (ggml has 4), and of arrays inside arrays."""
 
 _CONFIG = {
     "block_count": "num_hidden_layers",
@@ -38,30 +45,43 @@ class _Walk:
 
     def number(self, code: str) -> Any:
         layout = struct.Struct("<" + code)
-        try:
-            (value,) = layout.unpack_from(self.data, self.position)
-        except struct.error as error:
-            raise InputError(f"{self.where} ends inside its header; it is cut off, download it again") from error
+        if self.position + layout.size > len(self.data):
+            raise InputError(f"{self.where} ends inside its header; it is cut off, download it again")
+        (value,) = layout.unpack_from(self.data, self.position)
         self.position += layout.size
         return value
 
     def text(self, keep: bool = True) -> str:
         length = self.number("Q")
         begin, self.position = self.position, self.position + length
+        keep = keep and length <= _LONGEST_TEXT
         if self.position > len(self.data):
             raise InputError(f"{self.where} ends inside its header; it is cut off, download it again")
         return self.data[begin : self.position].decode("utf-8", errors="replace") if keep else ""
 
-    def value(self, kind: int) -> Any:
+    def name(self) -> str:
+        begin = self.position
+        text = self.text()
+        if self.position - begin > _LONGEST_TEXT + 8:
+            raise InputError(f"{self.where} has a name of more than {_LONGEST_TEXT} bytes; the file is damaged")
+        return text
+
+    def count(self, what: str) -> int:
+        number = int(self.number("Q"))
+        if number > _MOST_ENTRIES:
+            raise InputError(f"{self.where} claims {number} {what} (at most {_MOST_ENTRIES}); the file is damaged")
+        return number
+
+    def value(self, kind: int, depth: int = 0) -> Any:
         if kind in _SCALARS:
             return self.number(_SCALARS[kind])
         if kind == _STRING:
             return self.text()
-        if kind != _ARRAY:
+        if kind != _ARRAY or depth == _DEEPEST:
             raise InputError(f"{self.where} has a header value of the unknown type {kind}; the file is damaged")
         item, length = self.number("I"), self.number("Q")
         if length <= _LONGEST_ARRAY:
-            return [self.value(item) for _ in range(length)]
+            return [self.value(item, depth + 1) for _ in range(length)]
         if item in _SCALARS:
             self.position += length * struct.calcsize("<" + _SCALARS[item])
         else:
@@ -108,18 +128,22 @@ def _parse(data: mmap.mmap, path: Path) -> tuple[str, dict[str, Any], dict[str, 
     version = walk.number("I")
     if version not in (2, 3):
         raise InputError(f"{path} is of GGUF version {version}, expected 2 or 3 (little-endian)")
-    n_tensors, n_values = walk.number("Q"), walk.number("Q")
+    n_tensors, n_values = walk.count("tensors"), walk.count("values")
     values = {}
     for _ in range(n_values):
-        key = walk.text()
+        key = walk.name()
         values[key] = walk.value(walk.number("I"))
     entries = []
     for _ in range(n_tensors):
-        name, n_dimensions = walk.text(), walk.number("I")
+        name, n_dimensions = walk.name(), walk.number("I")
+        if n_dimensions > _MOST_DIMENSIONS:
+            raise InputError(f"{path}: tensor {name!r} has {n_dimensions} dimensions; the file is damaged")
         dimensions = tuple(walk.number("Q") for _ in range(n_dimensions))
         entries.append((name, dimensions[::-1], walk.number("I"), walk.number("Q")))
     revision = "sha256:" + hashlib.sha256(data[: walk.position] + len(data).to_bytes(8, "little")).hexdigest()
-    alignment = int(values.get("general.alignment") or 32)
+    alignment = values.get("general.alignment", 32)
+    if type(alignment) is not int or not 0 < alignment <= 2**20:
+        raise InputError(f"{path}: the alignment is {alignment!r}, expected a positive whole number")
     start = -(-walk.position // alignment) * alignment
     tensors = _tensor_headers(entries, start, len(data), path)
     return revision, _config(values), tensors, {path.name: FileHeader(str(path.resolve()), len(data), revision, "gguf")}
@@ -139,9 +163,9 @@ def _tensor_headers(
             raise InputError(
                 f"{path}: tensor {name!r} has the unknown ggml type {number}; a newer gguf package may know it"
             ) from error
-        elements = 1
-        for length in shape:
-            elements *= length
+        elements = n_elements(shape, f"{path}: tensor {name!r}")
+        if elements % per_block:
+            raise InputError(f"{path}: tensor {name!r} has no whole number of blocks; the file is damaged")
         end = start + offset + elements // per_block * block_bytes
         if name in tensors:
             raise InputError(f"{path}: tensor {name!r} occurs twice; the file is damaged")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -263,8 +264,13 @@ def write_headers(headers: Headers, path: str | Path) -> None:
     # One line per tensor and per file: a model of 94 layers stays readable, and differences between two can be seen.
     parts = [f'"{key}": {json.dumps(value)}' for key, value in content.items() if key not in ("tensors", "files")]
     parts += [f'"{key}": {{\n{_lines(part)}\n}}' for key, part in (("files", content["files"]), ("tensors", tensors))]
+    text = ",\n".join(parts) + "\n}\n"
     with whole_file(path) as beside:
-        beside.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
+        beside.write_text(f'{{\n"sha256": "{_sum(text)}",\n{text}', encoding="utf-8")
+
+
+def _sum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _lines(part: Mapping[str, Any]) -> str:
@@ -277,10 +283,12 @@ def load_headers(path: str | Path) -> Headers:
     Raises
     ------
     InputError
-        If the file is no such JSON, or of another version.
+        If the file is no such JSON, of another version, or has changed since it was written.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        content = json.loads(text)
+        found_sum = content.pop("sha256")
         found = (content.pop("format"), content.pop("format_version"))
         if found != (FORMAT, FORMAT_VERSION):
             raise ValueError(f"expected {FORMAT} version {FORMAT_VERSION}, found {found[0]} version {found[1]}")
@@ -292,8 +300,11 @@ def load_headers(path: str | Path) -> Headers:
         content["files"] = {name: FileHeader(**file) for name, file in content["files"].items()}
         content["notes"] = tuple(content["notes"])
         headers = Headers(**content)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedFileError(path, f"not a readable headers file ({error})") from error
     if headers.layout not in LAYOUTS:
         raise DamagedFileError(path, f"the layout {headers.layout!r} is not in the table any more")
+    # The sum is that of all lines after its own.
+    if found_sum != _sum(text.split("\n", 2)[-1]):
+        raise DamagedFileError(path, "not a readable headers file (changed since it was written: its checksum differs)")
     return headers

@@ -17,6 +17,9 @@ from headspaces.weights.headers import TensorHeader
 MAX_HEADER = 100_000_000
 """Longest header that is believed, in bytes: the limit that the ``safetensors`` package has."""
 
+MAX_MARKS = 4_000_000
+"""Most commas and opening brackets of a header that is parsed: a tensor has about ten, and each costs memory."""
+
 _LFS = b"version https://git-lfs"
 
 
@@ -74,6 +77,8 @@ def parse_header(text: bytes, file: str, file_size: int, where: str) -> dict[str
         If the header is no JSON object, names a tensor twice, or its offsets are reversed, overlap, leave gaps, do not
         match shape and type, or reach beyond the file's end.
     """
+    if sum(text.count(mark) for mark in (b"{", b"[", b",")) > MAX_MARKS:
+        raise InputError(f"{where} has a header of more values than any checkpoint's; it is not a safetensors file")
     try:
         content = json.loads(text.decode("utf-8"), object_pairs_hook=_without_repetition)
     except (UnicodeDecodeError, ValueError, RecursionError) as error:

@@ -42,8 +42,12 @@ def read_headers(source: str, kinds: str = KINDS, *, path: str | Path | None = N
         raise InputError(f"source {source!r}: fetch_wheel takes the file out first, then its path is read")
     if path is None and source.startswith("hub:"):
         return _with_revision(needed_headers(source, *read_hub(source), kinds=kinds))
-    place = Path(path if path is not None else source).expanduser()
-    if place.is_dir():
+    try:
+        place = Path(path if path is not None else source).expanduser()
+        is_folder = place.is_dir()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(f"source {source[:200]!r}: no folder or file can have this name ({error})") from error
+    if is_folder:
         found = read_folder(place)
     elif place.is_file() and place.suffix == ".gguf":
         found = read_gguf(place)
