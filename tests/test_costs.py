@@ -10,8 +10,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from headspaces import overlaps
-from headspaces.costs import MIB, STAGES, Workload, memory_mb, minutes, n_threads, stage_cost
+from headspaces.costs import memory_mb, minutes, n_threads, stage_cost
 from headspaces.models import Model, Shape, read_models
+from headspaces.stage_costs import MIB, STAGES, Workload
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = read_models(ROOT / "config" / "models.tsv")
@@ -28,6 +29,10 @@ MEASURED = [
     ("bases", SIX_OF_QWEN3, 3221),
     ("self_heads", MODELS["smollm2-135m-instruct"], 307),
     ("null_shard", MODELS["smollm2-135m-instruct"], 601),
+    ("affinity", MODELS["gpt2"], 1287),
+    ("affinity", MODELS["smollm2-135m-instruct"], 1549),
+    ("affinity", EIGHT_OF_BLOOM, 1462),
+    ("activations", MODELS["smollm2-135m-instruct"], 2414),
     ("overlaps", MODELS["smollm2-135m-instruct"], 853),
     ("overlaps", MODELS["gpt2"], 933),
     ("overlaps", EIGHT_OF_BLOOM, 1263),

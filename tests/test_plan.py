@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
-from headspaces.costs import Workload
 from headspaces.errors import InputError
 from headspaces.models import read_models
 from headspaces.plan import Machine, measure_machine, plan_page, plan_study
+from headspaces.stage_costs import Workload
 from headspaces.weights import load_headers
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -85,7 +86,8 @@ def test_nothing_is_fetched_and_nothing_else_runs(planned):
 def test_without_headers_it_says_that_it_reckons_from_the_shapes(tmp_path):
     printed = run_plan(tmp_path, "--configfile", str(ROOT / "config" / "demo.yaml"))
     rows = read_table(tmp_path / "results/plan/demo.tsv")
-    assert {row["model"] for row in rows} == {"smollm2-135m-instruct"}
+    demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
+    assert {row["model"] for row in rows} == set(demo["models"])
     assert {row["known_from"] for row in rows} == {"shape"}
     assert "Where only the shape is known" in printed
     assert not (tmp_path / "results/weights").exists()

