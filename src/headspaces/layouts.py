@@ -248,6 +248,10 @@ def find_layout(config: Mapping[str, Any], where: str) -> tuple[Layout, Mapping[
     served = ", ".join(known_model_types())
     if not model_type:
         raise InputError(f"{where}: the configuration names no model_type; known are {served}")
+    if not isinstance(model_type, str):
+        raise InputError(
+            f"{where}: the configuration's model_type is {model_type!r}, expected text; known are {served}"
+        )
     check_quantisation(config, where)
     if model_type in REFUSED:
         raise InputError(f"{where}: {model_type} is not supported: {REFUSED[model_type]}")

@@ -199,7 +199,9 @@ def unchanged(file: FileHeader) -> Path:
 def scale_block(config: Mapping[str, Any]) -> tuple[int, int] | None:
     """Rows and columns that share one scale in an FP8 checkpoint, or None."""
     block = (config.get("quantization_config") or {}).get("weight_block_size")
-    return (int(block[0]), int(block[1])) if isinstance(block, list) and len(block) == 2 else None
+    if not isinstance(block, list) or len(block) != 2 or not all(type(size) is int and size > 0 for size in block):
+        return None
+    return block[0], block[1]
 
 
 _PACKED = {
