@@ -20,7 +20,7 @@ from checkpoints import safetensors, write_folder
 from test_workflow import ROOT, snakemake
 
 from headspaces.errors import DamagedFileError
-from headspaces.jobs import SOURCE, whole_file, writer_name
+from headspaces.jobs import SOURCE, release_dead_locks, whole_file, writer_name
 from headspaces.store import read_arrays, read_attributes
 from headspaces.weights import load_headers, read_block
 
@@ -215,6 +215,26 @@ def test_only_what_was_left_behind_is_removed(tmp_path):
         beside.write_text("whole")
     kept = {"a", f".a.{host}-1.part", ".a.elsewhere-7.part", f".b.{host}-{2**22 + 1}.part", ".a.part"}
     assert set(os.listdir(tmp_path)) == kept
+
+
+@pytest.mark.parametrize(
+    ("drivers", "released"),
+    [
+        ([f"HOST-{2**22 + 1}"], True), ([f"HOST-{2**22 + 1}", f"HOST-{2**22 + 2}"], True), (["HOST-1"], False),
+        ([f"HOST-{2**22 + 1}", "HOST-1"], False), ([f"HOST-{2**22 + 1}", "elsewhere-5"], False), ([], False),
+    ],
+)  # fmt: skip
+def test_locks_are_released_when_every_holder_is_dead(drivers, released, tmp_path):
+    host = writer_name().rpartition("-")[0]
+    for folder in ("drivers", "locks"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "locks/0.output.lock").write_text("results/a.h5")
+    for driver in drivers:
+        (tmp_path / "drivers" / driver.replace("HOST", host)).touch()
+    release_dead_locks(tmp_path)
+    assert (tmp_path / "locks/0.output.lock").exists() != released
+    kept = {driver.replace("HOST", host) for driver in drivers if str(2**22)[:4] not in driver}
+    assert set(os.listdir(tmp_path / "drivers")) == kept | {writer_name()}
 
 
 @pytest.fixture

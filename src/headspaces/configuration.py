@@ -91,6 +91,14 @@ def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapp
     _check(settings, schema)
     table = Path(settings["models_table"])
     known = read_models(table if _exists(table) else root / table)
+    study = _study(settings, known)
+    for model in study.models.values():
+        if {"{", "}"} & set(model.source):
+            raise InputError(f"source {model.source!r}: Snakemake takes braces in paths for its own; rename the folder")
+    return study
+
+
+def _study(settings: Mapping[str, Any], known: Mapping[str, Model]) -> Study:
     if (source := settings.get("model")) is not None:
         models = [known[source]] if source in known else [own_model(str(source))]
         return Study(OWN_STUDY, {model.name: model for model in models}, settings)

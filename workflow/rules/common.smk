@@ -13,10 +13,12 @@ from headspaces import report_items
 from headspaces.configuration import read_study
 from headspaces.costs import memory_mb, minutes
 from headspaces.errors import InputError
-from headspaces.jobs import hand_on_environment, sources
+from headspaces.jobs import hand_on_environment, release_dead_locks, sources
 from headspaces.models import local_files
 
 hand_on_environment()
+if workflow.is_main_process:
+    release_dead_locks()
 try:
     STUDY = read_study(config, ROOT, workflow.config_settings.config)
 except InputError as error:
