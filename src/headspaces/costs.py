@@ -24,8 +24,11 @@ PATIENCE = 3.0
 LEAST_MINUTES = 10
 """Requested at least: file systems are slow at times."""
 
-THREAD_SECONDS = 20.0
+THREAD_SECONDS = 10.0
+"""Work of one thread that makes another one worth having, in seconds."""
+
 MOST_THREADS = 16
+"""Threads of any job: nodes with fewer cores are rare, and more wait for each other."""
 
 
 def stage_cost(stage: str, model: Model, work: Workload | None = None) -> Cost:
