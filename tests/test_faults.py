@@ -61,7 +61,7 @@ def run(project, directory, model="first", check=True, target=TARGET):
 def project(tmp_path_factory):
     """A copy of the project with two models, blocks of two layers and a shard a sample."""
     folder = tmp_path_factory.mktemp("project")
-    for name in ("workflow", "config", "src", "envs"):
+    for name in ("workflow", "config", "src", "envs", "profiles"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     shutil.copy(ROOT / "Snakefile", folder)
     models = folder / "src/headspaces/models.py"

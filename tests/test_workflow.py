@@ -67,7 +67,7 @@ def planned(done):
 def project(tmp_path_factory):
     """A copy of the project in which the tiny model has been run."""
     folder = tmp_path_factory.mktemp("project")
-    for name in ("workflow", "config", "src", "envs"):
+    for name in ("workflow", "config", "src", "envs", "profiles"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     shutil.copy(ROOT / "Snakefile", folder)
     save_tiny(folder / "tiny")
