@@ -121,8 +121,11 @@ def model_name(source: str) -> str:
 
 def local_files(source: str) -> list[str]:
     """Files of a local checkpoint, so that a changed one is read again; nothing for sources elsewhere."""
-    place = Path(source).expanduser()
-    if ":" in source or not place.exists():
+    try:
+        place = Path(source).expanduser()
+        if ":" in source or not place.exists():
+            return []
+    except (OSError, ValueError, RuntimeError):  # no file can have this name: reading the headers says so
         return []
     if place.is_file():
         return [str(place)]
