@@ -16,7 +16,7 @@ START_SECONDS = 30
 CONFIGURATION_FILE = Path("/etc/slurm/slurm.conf")
 
 # No database of accounts and no control groups: what a container allows.
-MARK = "# Written by headspaces' tests for the time that they run."
+MARK = "# Written by headspaces' tests for the time that they run, process "
 CONFIGURATION = """\
 {mark}
 ClusterName=one
@@ -79,7 +79,9 @@ def one_node_cluster(folder: Path, cpus: int) -> Iterator[None]:
     key.chmod(0o600)
     munged = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={folder}/munge.socket"]
     munged += [f"--{name}-file={folder}/munge.{name}" for name in ("pid", "seed", "log")]
-    text = CONFIGURATION.format(mark=MARK, host=host, folder=folder, user=user, cpus=cpus, memory=memory, **ports)
+    text = CONFIGURATION.format(
+        mark=f"{MARK}{os.getpid()}", host=host, folder=folder, user=user, cpus=cpus, memory=memory, **ports
+    )
     with ExitStack() as running:
         running.enter_context(_configured(text))
         for command in (munged, ["slurmctld", "-D"], ["slurmd", "-D"]):
@@ -91,8 +93,13 @@ def one_node_cluster(folder: Path, cpus: int) -> Iterator[None]:
 @contextmanager
 def _configured(text: str) -> Iterator[None]:
     """The configuration in its place, if that is free."""
-    if CONFIGURATION_FILE.exists() and not CONFIGURATION_FILE.read_text().startswith(MARK):
-        raise NoClusterError(f"this machine has a SLURM of its own: {CONFIGURATION_FILE}")
+    if CONFIGURATION_FILE.exists():
+        first = CONFIGURATION_FILE.read_text().partition("\n")[0]
+        if not first.startswith(MARK):
+            raise NoClusterError(f"this machine has a SLURM of its own: {CONFIGURATION_FILE}")
+        # What a killed test left behind is overwritten.
+        if Path("/proc", first.removeprefix(MARK)).exists():
+            raise NoClusterError("another test has a cluster on this machine")
     try:
         CONFIGURATION_FILE.parent.mkdir(exist_ok=True)
         CONFIGURATION_FILE.write_text(text)

@@ -26,6 +26,8 @@ DEMO = "smollm2-135m-instruct"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """A cluster of one node."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        pytest.skip("there is room for one cluster on a machine: make test-slurm")
     try:
         install_slurm()
         with one_node_cluster(tmp_path_factory.mktemp("slurm"), CPUS):
