@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 N_LAYERS, D_MODEL, N_HEADS, N_KV, D_HEAD = 6, 192, 6, 2, 32
 KILLS = 30
-STAGES = ("headers", "weights", "bases", "overlaps", "nulls/", "nulls.log")
+STAGES = ("headers", "weights", "bases", "overlaps", "nulls/first/", "nulls/first.log")
 """What a kill waits for: the log of the first job of a stage (the shards' lie in a folder, the merging's beside it)."""
 TARGET = "results/nulls/{}.h5"
 RESULTS = (".h5", ".safetensors", ".json")
