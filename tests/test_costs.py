@@ -33,10 +33,10 @@ MEASURED = [
     ("affinity", MODELS["smollm2-135m-instruct"], 1549),
     ("affinity", EIGHT_OF_BLOOM, 1462),
     ("activations", MODELS["smollm2-135m-instruct"], 2414),
-    ("overlaps", MODELS["smollm2-135m-instruct"], 853),
-    ("overlaps", MODELS["gpt2"], 933),
-    ("overlaps", EIGHT_OF_BLOOM, 1263),
-    ("overlaps", FOUR_OF_QWEN, 3581),
+    ("overlaps", MODELS["smollm2-135m-instruct"], 587),
+    ("overlaps", MODELS["gpt2"], 887),
+    ("overlaps", EIGHT_OF_BLOOM, 984),
+    ("overlaps", FOUR_OF_QWEN, 2203),
     ("overlaps", SIX_OF_QWEN3, 1705),
 ]
 

@@ -4,7 +4,7 @@ from scipy.linalg import subspace_angles
 
 from headspaces.bases import block_bases
 from headspaces.heads import LayerHeads, Norm, fold
-from headspaces.observed import composition_scores, observed_overlaps, stacked_factors
+from headspaces.observed import composition_scores, observed_overlaps
 
 HEADS = {"O": 4, "Q": 4, "K": 2, "V": 2}
 D_MODEL, D_HEAD, N_LAYERS = 48, 5, 4
@@ -42,7 +42,7 @@ def test_every_pair_against_scipy(layers):
 
 
 def test_composition_scores_by_their_formulas(layers):
-    arrays = composition_scores(*stacked_factors(layers))
+    arrays = composition_scores(lambda: layers)
     for reader in "QKV":
         write = layers[1].factors["O"][2]
         bare, folded = layers[3].factors[reader][1], fold(layers[3], reader)[1]
@@ -59,21 +59,23 @@ def test_composition_scores_do_not_depend_on_scale(scale, layers):
         LayerHeads(one.layer, {kind: scale * stack for kind, stack in one.factors.items()}, one.read_norm)
         for one in layers
     ]
-    for name, expected in composition_scores(*stacked_factors(layers)).items():
-        np.testing.assert_allclose(composition_scores(*stacked_factors(scaled))[name], expected, rtol=1e-12)
+    for name, expected in composition_scores(lambda: layers).items():
+        np.testing.assert_allclose(composition_scores(lambda: scaled)[name], expected, rtol=1e-12)
 
 
 def test_a_zero_map_has_no_score(layers):
     layers[3].factors["K"][1] = 0
-    arrays = composition_scores(*stacked_factors(layers))
+    arrays = composition_scores(lambda: layers)
     assert np.isnan(arrays["cross/OK/weighted"][0, 3, :, 1]).all()
     assert np.isfinite(arrays["cross/OK/weighted"][0, 3, :, 0]).all()
 
 
 def test_weighted_score_is_about_one_for_gaussian_maps(rng):
     """RW appendix G."""
-    factors = {kind: rng.standard_normal((2, 40, 64, 8)) for kind in "OQ"}
-    arrays = composition_scores(factors, factors)
+    layers = [
+        LayerHeads(i, {kind: rng.standard_normal((40, 64, 8)) for kind in "OQ"}, Norm("none", None)) for i in range(2)
+    ]
+    arrays = composition_scores(lambda: layers)
     assert arrays["cross/OQ/weighted"][0, 1].mean() == pytest.approx(1, abs=0.01)
 
 

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from headspaces.bases import block_bases
-from headspaces.observed import composition_scores, observed_overlaps, stacked_factors
+from headspaces.observed import composition_scores, observed_overlaps
 from headspaces.report_items import TABLES as ITEMS
 from headspaces.results import ModelResults
 from headspaces.scorecard import NOT_RUN, OTHER_WEIGHTS, read_published, scorecard
@@ -26,7 +26,7 @@ def card(gpt2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.Data
     block = tmp_path_factory.mktemp("gpt2") / "layers000-011.safetensors"
     fetch_block(read_headers(str(gpt2_folder)), range(12), block)
     overlaps = observed_overlaps([block_bases(each_layer(block), fold_norms=True)])
-    overlaps |= composition_scores(*stacked_factors(each_layer(block), "float64"))
+    overlaps |= composition_scores(lambda: each_layer(block))
     shape = {"n_layers": 12, "n_query_heads": 12, "n_kv_heads": 12, "d_model": 768, "d_head": 64}
     results = ModelResults("gpt2", {"model": "gpt2", **shape}, overlaps)
     tables = {name: table([results]).frame for name, table in TABLES.items() if ITEMS[name].needs == ("overlaps",)}

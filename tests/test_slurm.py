@@ -13,7 +13,7 @@ from slurm_cluster import NoClusterError, install_slurm, one_node_cluster
 from test_workflow import save_tiny
 
 ROOT = Path(__file__).resolve().parents[1]
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slurm
 CPUS = min(4, len(os.sched_getaffinity(0)))
 # The queue is asked often, and no job asks for more cores than there are.
 ON_CLUSTER = (

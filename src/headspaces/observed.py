@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from jaxtyping import Float
@@ -23,7 +23,7 @@ def observed_overlaps(blocks: Iterable[Mapping[str, np.ndarray]]) -> dict[str, n
     ----------
     blocks
         Blocks of layers as :func:`headspaces.bases.block_bases` makes them, in order. Where only writes are known, no
-        more than one block is held at a time.
+        more than one block is held at a time; else all bases, and the reads' once more.
 
     Returns
     -------
@@ -40,7 +40,7 @@ def observed_overlaps(blocks: Iterable[Mapping[str, np.ndarray]]) -> dict[str, n
         =========================== ============================================== ====== ==========================
     """
     parts: dict[str, list[np.ndarray]] = {}
-    kept: list[Mapping[str, np.ndarray]] = []
+    kept: list[dict[str, np.ndarray]] = []
     for block in tqdm(blocks, desc="within layers", unit="block", file=sys.stderr, mininterval=5):
         kinds = [kind for kind in "OQKV" if f"{kind}/basis" in block]
         bases = {kind: block[f"{kind}/basis"] for kind in kinds}
@@ -54,16 +54,17 @@ def observed_overlaps(blocks: Iterable[Mapping[str, np.ndarray]]) -> dict[str, n
             if name.startswith(("rank/", "direct_sum/")):
                 parts.setdefault(name, []).append(block[name])
         if "O" in kinds and len(kinds) > 1:
-            kept.append(block)
+            kept.append(dict(block))
+        del block, bases
     arrays = {name: np.concatenate(values) for name, values in parts.items()}
     return arrays | (_across(kept) if kept else {})
 
 
-def _across(blocks: list[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def _across(blocks: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     kinds = [kind for kind in "OQKV" if f"{kind}/basis" in blocks[0]]
-    bases = {kind: np.concatenate([block[f"{kind}/basis"] for block in blocks]) for kind in kinds}
+    # A kind's blocks go as soon as they are joined.
+    bases = {kind: np.concatenate([block.pop(f"{kind}/basis") for block in blocks]) for kind in kinds}
     ranks = {kind: np.concatenate([block[f"rank/{kind}"] for block in blocks]) for kind in kinds}
-    blocks.clear()
     n_layers = len(bases["O"])
     arrays: dict[str, np.ndarray] = {}
     for spaces, squared in layer_overlaps(bases, within="").across.items():
@@ -89,27 +90,16 @@ def figure_layers(overlaps: Mapping[str, np.ndarray]) -> dict[str, int | None]:
     return layers
 
 
-def stacked_factors(layers: Iterable[LayerHeads], dtype: str = "float64") -> tuple[dict[str, np.ndarray], ...]:
-    """Stack all layers' factors by kind, ``(layer, head, d_model, d_head)``: the bare maps', and the folded ones'."""
-    unfolded: dict[str, list[np.ndarray]] = {}
-    folded: dict[str, list[np.ndarray]] = {}
-    for layer in layers:
-        for kind, factors in layer.factors.items():
-            unfolded.setdefault(kind, []).append(factors.astype(dtype, copy=False))
-            folded.setdefault(kind, []).append(fold(layer, kind).astype(dtype, copy=False))
-    return tuple({kind: np.stack(stacks.pop(kind)) for kind in list(stacks)} for stacks in (unfolded, folded))
-
-
-def composition_scores(
-    unfolded: Mapping[str, Float[np.ndarray, "layer _ d_model d_head"]],
-    folded: Mapping[str, Float[np.ndarray, "layer _ d_model d_head"]],
-) -> dict[str, np.ndarray]:
+def composition_scores(read: Callable[[], Iterable[LayerHeads]], dtype: str = "float64") -> dict[str, np.ndarray]:
     """Score how strongly every writer's map composes with every later reader's, from the maps themselves.
 
     Parameters
     ----------
-    unfolded, folded
-        By kind, the factors of the bare maps and of those with the norms' linear part.
+    read
+        Reads the heads of all layers in order. Called once for the bare maps and once for those with the norms' linear
+        part, so that one set of them is in memory at a time.
+    dtype
+        Of the arithmetic.
 
     Returns
     -------
@@ -120,20 +110,23 @@ def composition_scores(
         map is zero.
     """
     arrays = {}
-    for spaces, squared in layer_overlaps(
-        {kind: _unit(stack) for kind, stack in unfolded.items()}, within=""
-    ).across.items():
-        arrays[f"cross/{spaces}/simple_composition"] = np.sqrt(squared)
-    for spaces, squared in layer_overlaps(
-        {kind: _unit(stack) for kind, stack in folded.items()}, within=""
-    ).across.items():
-        arrays[f"cross/{spaces}/weighted"] = folded["O"].shape[2] * squared
+    for folded in (False, True):
+        lists: dict[str, list[np.ndarray]] = {}
+        for layer in read():
+            for kind, factors in layer.factors.items():
+                lists.setdefault(kind, []).append(_unit((fold(layer, kind) if folded else factors).astype(dtype)))
+        stacks = {kind: np.stack(lists.pop(kind)) for kind in list(lists)}
+        for spaces, squared in layer_overlaps(stacks, within="").across.items():
+            if folded:
+                arrays[f"cross/{spaces}/weighted"] = stacks["O"].shape[2] * squared
+            else:
+                arrays[f"cross/{spaces}/simple_composition"] = np.sqrt(squared)
     return arrays
 
 
-def _unit(factors: Float[np.ndarray, "layer _ d_model d_head"]) -> Float[np.ndarray, "layer _ d_model d_head"]:
+def _unit(factors: Float[np.ndarray, "head d_model d_head"]) -> Float[np.ndarray, "head d_model d_head"]:
     """Scale factors to Frobenius norm 1, NaN for a zero map; in two steps, so that no square leaves the numbers."""
-    largest = np.abs(factors).max(axis=(2, 3), keepdims=True)
+    largest = np.abs(factors).max(axis=(1, 2), keepdims=True)
     scaled = np.divide(factors, largest, out=np.full(factors.shape, np.nan, dtype=factors.dtype), where=largest > 0)
-    unit: np.ndarray = scaled / np.sqrt(np.sum(scaled * scaled, axis=(2, 3), keepdims=True))
+    unit: np.ndarray = scaled / np.sqrt(np.sum(scaled * scaled, axis=(1, 2), keepdims=True))
     return unit

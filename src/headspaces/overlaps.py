@@ -398,20 +398,25 @@ def smallest_angles(
     sine instead, the smallest singular value of ``V - U U^T V`` (Björck and Golub 1973), as
     ``scipy.linalg.subspace_angles`` does.
     """
-    step = max(1, GRAM_BYTES // max(1, right.shape[0] * left.shape[2] * right.shape[2] * left.dtype.itemsize))
+    n, m, size = left.shape[0], right.shape[0], left.dtype.itemsize
+    # Neither the products nor what they are made of may grow with the number of heads.
+    width = max(1, GRAM_BYTES // max(1, right.shape[1] * right.shape[2] * size))
+    step = max(1, GRAM_BYTES // max(1, left.shape[2] * max(left.shape[1], min(m, width) * right.shape[2]) * size))
+    blocks = [(slice(i, i + step), slice(j, j + width)) for i in range(0, n, step) for j in range(0, m, width)]
 
-    def angles(start: int) -> np.ndarray:
-        block = left[start : start + step]
-        cosines = np.sqrt(np.clip(_largest_eigenvalues(gram_matrices(block, right)), 0.0, 1.0))
+    def angles(block: tuple[slice, slice]) -> np.ndarray:
+        rows, columns = left[block[0]], right[block[1]]
+        cosines = np.sqrt(np.clip(_largest_eigenvalues(gram_matrices(rows, columns)), 0.0, 1.0))
         radians = np.arccos(cosines)
         near = np.nonzero(radians < SINE_FROM)
         if near[0].size:
-            radians[near] = _small_angles(block, right, *near)
+            radians[near] = _small_angles(rows, columns, *near)
         degrees: np.ndarray = np.degrees(radians)
         return degrees
 
-    parts = list(map_in_order(angles, range(0, left.shape[0], step)))
-    result: np.ndarray = np.concatenate(parts) if parts else np.empty((left.shape[0], right.shape[0]))
+    result = np.empty((n, m))
+    for block, part in zip(blocks, map_in_order(angles, blocks), strict=True):
+        result[block] = part
     result[np.add.outer(_ranks(left) == 0, _ranks(right) == 0)] = np.nan
     return result
 

@@ -123,13 +123,13 @@ def _overlaps(model: Model, work: Workload) -> Cost:
     The kernel runs for rho and, where there are reads, for two composition scores; an angle takes ``F^T G`` (2 D d^2),
     its square (2 d^3) and eigenvalues (10 d^3, at half the rate of products).
 
-    In memory, without reads: a block of layers, and the one before until it is replaced. With reads: the bare and the
-    folded factors of all layers, one of them again scaled to norm 1, and the readers side by side.
+    In memory, without reads: a block of layers, and the one before until it is replaced. With reads: all bases, or
+    the scaled factors of all layers, and the readers once more side by side.
     """
     size, d = Size(model), model.shape.d_head
     angles = model.n_observed_pairs * (2 * model.shape.d_model * d**2 + 22 * d**3)
     operations = size.kernel(model.n_observed_pairs) * (3 if size.readers else 1) + angles
-    held = 3.6 * model.bases_bytes * size.stored if size.readers else size.blocks_held
+    held = 1.8 * model.bases_bytes * size.stored if size.readers else size.blocks_held
     memory = PROCESS + work.threads * (TILES + size.panel) + held + 4 * size.inside + 12 * size.square
     return Cost(memory, 2 * size.inside + 4 * size.square, operations)
 

@@ -46,11 +46,11 @@ rule activations:
         "results/benchmarks/activations/{model}.tsv"
     conda:
         "../../envs/headspaces.yaml"
-    threads: 16
+    threads: threads_of("activations")
     resources:
         network=1,
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=asked(memory_mb, "activations"),
+        runtime=asked(minutes, "activations"),
     params:
         windows=SETTINGS["activations"]["windows"],
         window_tokens=SETTINGS["activations"]["window_tokens"],

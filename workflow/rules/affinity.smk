@@ -28,14 +28,10 @@ rule affinity:
         "results/benchmarks/affinity/{model}.tsv"
     conda:
         "../../envs/headspaces.yaml"
-    threads: 16
+    threads: threads_of("affinity")
     resources:
-        mem_mb=lambda wildcards, attempt: memory_mb(
-            "affinity", MODELS[wildcards.model], attempt=attempt
-        ),
-        runtime=lambda wildcards, attempt: minutes(
-            "affinity", MODELS[wildcards.model], attempt=attempt
-        ),
+        mem_mb=asked(memory_mb, "affinity"),
+        runtime=asked(minutes, "affinity"),
     params:
         fold=SETTINGS["affinity"]["fold"],
         edges=SETTINGS["affinity"]["edges"],

@@ -44,11 +44,11 @@ rule attention:
         "results/benchmarks/attention/{model}.tsv"
     conda:
         "../../envs/headspaces.yaml"
-    threads: 16
+    threads: threads_of("attention")
     resources:
         network=1,
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=asked(memory_mb, "attention"),
+        runtime=asked(minutes, "attention"),
     params:
         place=checkpoint_place,
         windows=SETTINGS["activations"]["windows"],

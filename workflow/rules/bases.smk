@@ -17,10 +17,10 @@ rule bases:
         "results/benchmarks/bases/{model}/{block}.tsv"
     conda:
         "../../envs/headspaces.yaml"
-    threads: 16
+    threads: threads_of("bases")
     resources:
-        mem_mb=4000,
-        runtime=120,
+        mem_mb=asked(memory_mb, "bases"),
+        runtime=asked(minutes, "bases"),
     params:
         source=lambda wildcards: MODELS[wildcards.model].source,
         layers=lambda wildcards: list(MODELS[wildcards.model].blocks[wildcards.block]),

@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.join(ROOT, "src"))
 
 from headspaces import report_items
 from headspaces.configuration import read_study
-from headspaces.costs import memory_mb, minutes
+from headspaces.costs import memory_mb, minutes, n_threads
 from headspaces.errors import InputError
 from headspaces.jobs import hand_on_environment, release_dead_locks, sources
 from headspaces.models import local_files
@@ -90,6 +90,18 @@ def templates(name):
         for file in os.listdir(folder)
         if file.startswith(name)
     )
+
+
+def asked(amount, stage):
+    """What a job of a stage asks for, by its model's shape, its threads and the attempt."""
+    return lambda wildcards, threads, attempt: amount(
+        stage, MODELS[wildcards.model], threads, attempt
+    )
+
+
+def threads_of(stage):
+    """Threads that are worth having for a stage's jobs, by the model's shape."""
+    return lambda wildcards: n_threads(stage, MODELS[wildcards.model])
 
 
 def made_checkpoint(wildcards):

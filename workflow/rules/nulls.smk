@@ -20,10 +20,10 @@ rule null_shard:
         "results/benchmarks/nulls/{model}/{null}.{samples}.tsv"
     conda:
         "../../envs/headspaces.yaml"
-    threads: 1
+    threads: threads_of("null_shard")
     resources:
-        mem_mb=4000,
-        runtime=240,
+        mem_mb=asked(memory_mb, "null_shard"),
+        runtime=asked(minutes, "null_shard"),
     params:
         source=lambda wildcards: MODELS[wildcards.model].source,
         seed=SETTINGS["seed"],
@@ -47,12 +47,12 @@ rule nulls:
         "results/logs/nulls/{model}.log",
     benchmark:
         "results/benchmarks/nulls/{model}.tsv"
-    localrule: True
     conda:
         "../../envs/headspaces.yaml"
+    threads: threads_of("nulls")
     resources:
-        mem_mb=4000,
-        runtime=10,
+        mem_mb=asked(memory_mb, "nulls"),
+        runtime=asked(minutes, "nulls"),
     params:
         samples=SETTINGS["nulls"]["samples"],
         seed=SETTINGS["seed"],

@@ -18,10 +18,10 @@ rule overlaps:
         "results/benchmarks/overlaps/{model}.tsv"
     conda:
         "../../envs/headspaces.yaml"
-    threads: 16
+    threads: threads_of("overlaps")
     resources:
-        mem_mb=4000,
-        runtime=240,
+        mem_mb=asked(memory_mb, "overlaps"),
+        runtime=asked(minutes, "overlaps"),
     params:
         source=lambda wildcards: MODELS[wildcards.model].source,
         name=lambda wildcards: wildcards.model,

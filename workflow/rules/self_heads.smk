@@ -17,10 +17,10 @@ rule self_heads:
         "results/benchmarks/self_heads/{model}.tsv"
     conda:
         "../../envs/headspaces.yaml"
-    threads: 2
+    threads: threads_of("self_heads")
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=asked(memory_mb, "self_heads"),
+        runtime=asked(minutes, "self_heads"),
     params:
         seed=SETTINGS["seed"],
     script:

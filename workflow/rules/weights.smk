@@ -64,12 +64,13 @@ rule weights:
         "results/logs/weights/{model}/{block}.log",
     benchmark:
         "results/benchmarks/weights/{model}/{block}.tsv"
+    localrule: True
     conda:
         "../../envs/headspaces.yaml"
     resources:
         network=1,
-        mem_mb=2000,
-        runtime=120,
+        mem_mb=asked(memory_mb, "weights"),
+        runtime=asked(minutes, "weights"),
     params:
         source=lambda wildcards: MODELS[wildcards.model].source,
         layers=lambda wildcards: list(MODELS[wildcards.model].blocks[wildcards.block]),

@@ -1,6 +1,6 @@
 from headspaces.errors import check_own
 from headspaces.jobs import job
-from headspaces.observed import composition_scores, observed_overlaps, stacked_factors
+from headspaces.observed import composition_scores, observed_overlaps
 from headspaces.provenance import checked_weights, fingerprint, joined
 from headspaces.store import read_arrays, read_attributes, write_arrays
 from headspaces.weights import each_layer, read_metadata
@@ -14,6 +14,7 @@ with job(snakemake.log[0], snakemake.threads):
     attributes = joined(blocks) | {"code_sha256": fingerprint(inputs.code)}
     arrays = observed_overlaps(read_arrays(path, "bases") for path in inputs.bases)
     if any(name.startswith("cross/") for name in arrays):
-        layers = (layer for path in inputs.weights for layer in each_layer(path))
-        arrays |= composition_scores(*stacked_factors(layers, attributes["dtype"]))
+        arrays |= composition_scores(
+            lambda: (layer for path in inputs.weights for layer in each_layer(path)), attributes["dtype"]
+        )
     write_arrays(snakemake.output[0], "overlaps", arrays, attributes)
