@@ -76,28 +76,27 @@ def affinity(
         If the model lacks a kind.
     """
     parts: dict[str, dict[tuple[int, int], np.ndarray]] = {}
-    d_model = d_head = 0
-    for i, j, source, target in _block_pairs(blocks, fold_pk, dtype):
-        for name, part in _block_scores(source, target, scores, same_kind):
-            parts.setdefault(name, {})[i, j] = part
-        _, d_model, d_head = source.layers[0].factors["O"].shape
+    for i in range(len(blocks)):
+        source = _read_maps(blocks[i], fold_pk, dtype)
+        d_model, d_head = source.weights.factors.shape[2:]
+        for j in range(i, len(blocks)):
+            # The later block is held by the iterator alone: it is gone before the next is read.
+            for name, part in _block_scores(
+                source, None if j == i else _read_maps(blocks[j], fold_pk, dtype), scores, same_kind
+            ):
+                parts.setdefault(name, {})[i, j] = part
     arrays = {name: _assembled(part, len(blocks)) for name, part in parts.items()}
     pk = {name.removeprefix("pk/"): values for name, values in arrays.items() if name.startswith("pk/")}
     return arrays | {"kl": informativeness(pk, d_model, d_head)}
 
 
-def _block_pairs(blocks: Sequence[Block], fold_pk: bool, dtype: str) -> Iterator[tuple[int, int, Maps, Maps | None]]:
-    """Every block with itself (target None) and with every later block."""
-    for i, read in enumerate(blocks):
-        layers = read()
-        if missing := [kind for kind in KINDS if kind not in layers[0].factors]:
-            raise InputError(
-                f"layer {layers[0].layer}: no weights of kind {', '.join(missing)}; affinity needs the kinds OQKV"
-            )
-        source = Maps(layers, fold_pk, dtype)
-        yield i, i, source, None
-        for j, read_later in enumerate(blocks[i + 1 :], start=i + 1):
-            yield i, j, source, Maps(read_later(), fold_pk, dtype)
+def _read_maps(read: Block, fold_pk: bool, dtype: str) -> Maps:
+    layers = read()
+    if missing := [kind for kind in KINDS if kind not in layers[0].factors]:
+        raise InputError(
+            f"layer {layers[0].layer}: no weights of kind {', '.join(missing)}; affinity needs the kinds OQKV"
+        )
+    return Maps(layers, fold_pk, dtype)
 
 
 def _block_scores(

@@ -26,9 +26,9 @@ Weights are unfolded, as in PK; ``fold_pk`` folds the norms into the spaces of `
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
+from itertools import accumulate, pairwise, product
 from typing import TypeAlias
 
 import numpy as np
@@ -40,9 +40,6 @@ from headspaces.jobs import map_in_order
 from headspaces.models import KINDS
 from headspaces.overlaps import GRAM_BYTES, layer_overlaps, squared_overlaps
 
-Stacks: TypeAlias = Mapping[str, Float[np.ndarray, "_layer _head _rows _width"]]
-"""By kind, the factors of some layers."""
-
 Pairs: TypeAlias = dict[str, Float[np.ndarray, "_source_layer _target_layer _source_head _target_head"]]
 """By source and target kind (``OQ``), a score of every pair; NaN where the target layer is earlier.
 
@@ -51,26 +48,83 @@ Inside a layer there are the pairs of equal kinds (``OO``), and NaN for others.
 
 
 @dataclass(frozen=True)
+class Stacks:
+    """Factors of the heads of some layers, all kinds in one array, so that any run of kinds is a part of it.
+
+    Attributes
+    ----------
+    factors
+        The heads of each layer, kind after kind.
+    places
+        Where each kind's heads are.
+    """
+
+    factors: Float[np.ndarray, "layer head rows width"]
+    places: Mapping[str, slice]
+
+    def __getitem__(self, kinds: str) -> Float[np.ndarray, "layer _head rows width"]:
+        """Return the factors of one kind, or of kinds that follow each other."""
+        return self.factors[:, self.places[kinds[0]].start : self.places[kinds[-1]].stop]
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds, in order."""
+        return list(self.places)
+
+    def with_factors(self, factors: Float[np.ndarray, "layer head _rows _width"]) -> Stacks:
+        """Give the same heads other factors."""
+        return replace(self, factors=factors)
+
+
+def join_kinds(by_kind: Mapping[str, Float[np.ndarray, "layer _head rows width"]]) -> Stacks:
+    """Put the factors of several kinds into one array."""
+    return Stacks(np.concatenate(list(by_kind.values()), axis=1), _places({k: s.shape[1] for k, s in by_kind.items()}))
+
+
+def _places(n_heads: Mapping[str, int]) -> dict[str, slice]:
+    ends = pairwise(accumulate(n_heads.values(), initial=0))
+    return {kind: slice(start, stop) for kind, (start, stop) in zip(n_heads, ends, strict=True)}
+
+
 class Maps:
-    """The maps of some layers, and what the scores make of them when they first need it."""
+    """The maps of some layers, and what the scores make of them when they first need it.
 
-    layers: Sequence[LayerHeads]
-    fold_pk: bool
-    dtype: str
+    Parameters
+    ----------
+    layers
+        Consecutive layers with all kinds.
+    fold_pk
+        Whether the bases are those of the folded maps.
+    dtype
+        Of the arithmetic.
+    """
 
-    @cached_property
-    def weights(self) -> Stacks:
+    def __init__(self, layers: Sequence[LayerHeads], fold_pk: bool, dtype: str) -> None:
+        self._norms = [(one.read_norm, one.write_norm) for one in layers]
+        self._fold = fold_pk
+        places = _places({kind: len(layers[0].factors[kind]) for kind in KINDS})
+        shape = len(layers), places[KINDS[-1]].stop, *layers[0].factors[KINDS[0]].shape[1:]
+        self.weights = Stacks(np.empty(shape, dtype), places)
         """``W_O`` and ``W_X^T``."""
-        return {x: np.stack([one.factors[x] for one in self.layers]).astype(self.dtype, copy=False) for x in KINDS}
+        for own, one in zip(self.weights.factors, layers, strict=True):
+            for kind, place in places.items():
+                own[place] = one.factors[kind]
 
     @cached_property
     def bases(self) -> Stacks:
         """Orthonormal bases of the maps' spaces."""
-        return {kind: np.stack([self._bases(one, kind) for one in self.layers]) for kind in KINDS}
+        d_model, d_head = self.weights.factors.shape[2:]
+        width = min(d_model, d_head)
+        bases = np.empty((*self.weights.factors.shape[:2], d_model, width), self.weights.factors.dtype)
 
-    def _bases(self, heads: LayerHeads, kind: str) -> Float[np.ndarray, "head d_model d_head"]:
-        factors = fold(heads, kind) if self.fold_pk else heads.factors[kind]
-        return orthonormal_bases(factors.astype(self.dtype, copy=False)).basis
+        def fill(place: tuple[int, str]) -> None:
+            layer, kind = place
+            heads = LayerHeads(layer, {kind: self.weights[kind][layer]}, *self._norms[layer])
+            factors = fold(heads, kind) if self._fold else heads.factors[kind]
+            bases[layer, self.weights.places[kind]] = orthonormal_bases(factors.astype(bases.dtype, copy=False)).basis
+
+        list(map_in_order(fill, product(range(len(bases)), self.weights.kinds)))
+        return self.weights.with_factors(bases)
 
     @cached_property
     def triangles(self) -> Stacks:
@@ -79,34 +133,42 @@ class Maps:
         def triangles(heads: np.ndarray) -> np.ndarray:
             return np.asarray(np.linalg.qr(heads, mode="r")).swapaxes(1, 2)
 
-        return {kind: np.stack(list(map_in_order(triangles, stack))) for kind, stack in self.weights.items()}
+        return self.weights.with_factors(_layer_by_layer(triangles, self.weights.factors))
 
-    @property
-    def full_products(self) -> Stacks:
+    def full_products(self, kinds: str) -> Stacks:
         """Factors of W_OV (as O writes and as V reads it) and of W_QK (as Q and as K reads it), by query head."""
         own = kv_heads_of(self.weights["O"].shape[1], self.weights["K"].shape[1])
-        weights, triangles = dict(self.weights), dict(self.triangles)
-        for kind in "KV":
-            weights[kind], triangles[kind] = weights[kind][:, own], triangles[kind][:, own]
-        partner = {"O": "V", "Q": "K", "K": "Q", "V": "O"}
-        return {kind: weights[kind] @ triangles[partner[kind]] for kind in KINDS}
+
+        def by_query_head(stacks: Stacks, kind: str) -> np.ndarray:
+            return stacks[kind][:, own] if kind in "KV" else stacks[kind]
+
+        def product_with(kind: str, partner: str) -> np.ndarray:
+            return _layer_by_layer(np.matmul, by_query_head(self.weights, kind), by_query_head(self.triangles, partner))
+
+        partners = {"O": "V", "Q": "K", "K": "Q", "V": "O"}
+        return join_kinds({kind: product_with(kind, partners[kind]) for kind in kinds})
 
     @property
     def centred_triangles(self) -> Stacks:
         """``H R^T``, whose operator on the head dimensions is that of ``H W^T``."""
-        return {kind: stack - stack.mean(axis=2, keepdims=True) for kind, stack in self.triangles.items()}
+        return self.triangles.with_factors(self.triangles.factors - self.triangles.factors.mean(axis=2, keepdims=True))
+
+
+def _layer_by_layer(function: Callable[..., np.ndarray], *stacks: np.ndarray) -> np.ndarray:
+    """Apply a function of the heads of one layer to all layers, on this process's threads."""
+    return np.stack(list(map_in_order(lambda layer: function(*layer), zip(*stacks, strict=True))))
 
 
 def _kernel(source: Stacks, target: Stacks | None, sources: str, targets: str) -> Pairs:
     """Kernel of the sources' heads with the targets', of the same layers or of another block's."""
     if target is not None:
         return _rectangle_kernel(source, target, sources, targets)
+    by_kind = {kind: source[kind] for kind in source.kinds if kind in sources + targets}
     own = "".join(kind for kind in sources if kind in targets)
-    found = layer_overlaps(source, within=own, sources=sources, targets=targets)
+    found = layer_overlaps(by_kind, within=own, sources=sources, targets=targets)
     pairs: Pairs = {}
     for x, y in product(sources, targets):
-        shape = (len(source[x]), len(source[y]), source[x].shape[1], source[y].shape[1])
-        pairs[x + y] = found.across.get(x + y, np.full(shape, np.nan))
+        pairs[x + y] = found.across.get(x + y, np.full(_pairs_shape(source[x], source[y]), np.nan))
         if x == y:
             every = np.arange(len(source[x]))
             pairs[x + y][every, every] = found.within[x]
@@ -114,19 +176,18 @@ def _kernel(source: Stacks, target: Stacks | None, sources: str, targets: str) -
 
 
 def _rectangle_kernel(source: Stacks, target: Stacks, sources: str, targets: str) -> Pairs:
-    left, rows = _joined(source, sources)
-    right, columns = _joined(target, targets)
+    left, right = source[sources], target[targets]
     kernel = squared_overlaps(left.reshape(-1, *left.shape[2:]), right.reshape(-1, *right.shape[2:]))
     pairs = kernel.reshape(*left.shape[:2], *right.shape[:2]).transpose(0, 2, 1, 3)
+    rows, columns = (
+        _places({kind: stacks[kind].shape[1] for kind in kinds})
+        for stacks, kinds in ((source, sources), (target, targets))
+    )
     return {x + y: pairs[:, :, rows[x], columns[y]].copy() for x in sources for y in targets}
 
 
-def _joined(stacks: Stacks, kinds: str) -> tuple[np.ndarray, dict[str, slice]]:
-    """Several kinds as one stack, and where each stands in it."""
-    ends = np.cumsum([stacks[kind].shape[1] for kind in kinds]).tolist()
-    places = {kind: slice(end - stacks[kind].shape[1], end) for kind, end in zip(kinds, ends, strict=True)}
-    joined = np.concatenate([stacks[kind] for kind in kinds], axis=1) if len(kinds) > 1 else stacks[kinds]
-    return joined, places
+def _pairs_shape(left: np.ndarray, right: np.ndarray) -> tuple[int, int, int, int]:
+    return left.shape[0], right.shape[0], left.shape[1], right.shape[1]
 
 
 def _projection_kernel(source: Maps, target: Maps | None, sources: str, targets: str) -> dict[str, Pairs]:
@@ -136,33 +197,39 @@ def _projection_kernel(source: Maps, target: Maps | None, sources: str, targets:
 def _of_weights(source: Maps, target: Maps | None, sources: str, targets: str) -> dict[str, Pairs]:
     own, later = source.weights, (target or source).weights
     kernel = _kernel(own, None if target is None else later, sources, targets)
+    roots = {pair: np.sqrt(values) for pair, values in kernel.items()}
     return {
-        "simple_cs": _scaled({pair: np.sqrt(values) for pair, values in kernel.items()}, _norms(own), _norms(later)),
-        "cka_invariant": _scaled(kernel, _operator_norms(own), _operator_norms(later)),
+        "simple_cs": _scaled(roots, _norms(own, sources), _norms(later, targets)),
+        "cka_invariant": _scaled(kernel, _operator_norms(own, sources), _operator_norms(later, targets)),
     }
 
 
 def _composition(source: Maps, target: Maps | None, sources: str, targets: str) -> dict[str, Pairs]:
     """``||F^T G|| / (||F|| ||G||)`` of the full products, without a baseline (Elhage et al. 2021)."""
-    own = source.full_products
-    later = own if target is None else target.full_products
+    if target is None:
+        own = later = source.full_products(KINDS)
+    else:
+        own, later = source.full_products(sources), target.full_products(targets)
     kernel = _kernel(own, None if target is None else later, sources, targets)
-    return {"cs": _scaled({pair: np.sqrt(values) for pair, values in kernel.items()}, _norms(own), _norms(later))}
+    roots = {pair: np.sqrt(values) for pair, values in kernel.items()}
+    return {"cs": _scaled(roots, _norms(own, sources), _norms(later, targets))}
 
 
 def _head_alignment(source: Maps, target: Maps | None, sources: str, targets: str) -> dict[str, Pairs]:
-    own, later = source.centred_triangles, (target or source).centred_triangles
+    own = source.centred_triangles
+    later = own if target is None else target.centred_triangles
     kernel = _kernel(own, None if target is None else later, sources, targets)
-    return {"cka": _scaled(kernel, _operator_norms(own), _operator_norms(later))}
+    return {"cka": _scaled(kernel, _operator_norms(own, sources), _operator_norms(later, targets))}
 
 
-def _norms(stacks: Stacks) -> dict[str, Float[np.ndarray, "_layer _head"]]:
-    return {kind: np.sqrt(np.sum(stack * stack, axis=(2, 3))) for kind, stack in stacks.items()}
+def _norms(stacks: Stacks, kinds: str) -> dict[str, Float[np.ndarray, "_layer _head"]]:
+    return {kind: np.sqrt(np.einsum("lhij,lhij->lh", stacks[kind], stacks[kind])) for kind in kinds}
 
 
-def _operator_norms(stacks: Stacks) -> dict[str, Float[np.ndarray, "_layer _head"]]:
-    grams = {kind: stack.swapaxes(2, 3) @ stack for kind, stack in stacks.items()}
-    return _norms(grams)
+def _operator_norms(stacks: Stacks, kinds: str) -> dict[str, Float[np.ndarray, "_layer _head"]]:
+    """``||F F^T|| = ||F^T F||``, of which the second is small."""
+    grams = {kind: _layer_by_layer(np.matmul, stacks[kind].swapaxes(2, 3), stacks[kind]) for kind in kinds}
+    return {kind: np.sqrt(np.sum(gram * gram, axis=(2, 3))) for kind, gram in grams.items()}
 
 
 def _scaled(pairs: Pairs, own: Mapping[str, np.ndarray], later: Mapping[str, np.ndarray]) -> Pairs:
@@ -196,7 +263,7 @@ def _procrustes(source: Stacks, target: Stacks | None, sources: str, targets: st
     pairs: Pairs = {}
     for x, y in product(sources, targets):
         left, right = source[x], (source if target is None else target)[y]
-        pairs[x + y] = np.full((left.shape[0], right.shape[0], left.shape[1], right.shape[1]), np.nan)
+        pairs[x + y] = np.full(_pairs_shape(left, right), np.nan)
         for layer, heads in enumerate(left):
             first = 0 if target is not None else layer if x == y else layer + 1
             later = right[first:].reshape(-1, *right.shape[2:])
