@@ -20,8 +20,16 @@ from headspaces.errors import InputError
 from headspaces.heads import LayerHeads, Norm
 from headspaces.jobs import SOURCE
 from headspaces.models import Shape
-from headspaces.nulls import NullRun, Shard, merge_shards, null_shard, random_reference, shard_attributes
-from headspaces.observed import composition_scores, figure_layers, observed_overlaps, stacked_factors
+from headspaces.nulls import (
+    NullRun,
+    Shard,
+    figure_layers,
+    merge_shards,
+    null_shard,
+    random_reference,
+    shard_attributes,
+)
+from headspaces.observed import composition_scores, observed_overlaps
 from headspaces.report_items import TABLES as ITEMS
 from headspaces.results import ModelResults
 from headspaces.tables import TABLES, write_table
@@ -46,7 +54,7 @@ def chain(factors, size=SAMPLES):
         for layer in range(n_layers)
     ]
     bases = block_bases(layers, fold_norms=True)
-    overlaps = observed_overlaps([bases]) | composition_scores(*stacked_factors(layers))
+    overlaps = observed_overlaps([bases]) | composition_scores(lambda: layers)
     run = NullRun(
         factors=lambda layer, kind: factors[kind][layer], shape=shape, kinds="OQKV", model="m", seed=3,
         figure_layers=figure_layers(overlaps),

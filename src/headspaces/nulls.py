@@ -27,7 +27,7 @@ from headspaces.errors import InputError
 from headspaces.jobs import map_in_order
 from headspaces.models import Shape
 from headspaces.overlaps import layer_overlaps, normalised, smaller_ranks
-from headspaces.statistics import isotropic_mean, isotropic_sd, pair_statistics
+from headspaces.statistics import isotropic_mean, isotropic_sd, pair_statistics, upper_median_layer
 
 Array: TypeAlias = Any
 """A numpy array or a torch tensor."""
@@ -85,6 +85,16 @@ class NullRun:
     def readers(self) -> str:
         """Kinds of reads that are compared with earlier layers' writes."""
         return "".join(kind for kind in self.kinds if kind != "O") if "O" in self.kinds else ""
+
+
+def figure_layers(overlaps: Mapping[str, np.ndarray]) -> dict[str, int | None]:
+    """Layer of RW figure 2 by kind: the upper median of the layers' spreads; None where no layer has a pair."""
+    layers = {}
+    for kind in (kind for kind in "OQKV" if f"within/{kind}/rho" in overlaps):
+        rho = overlaps[f"within/{kind}/rho"]
+        one, other = np.triu_indices(rho.shape[1], k=1)
+        layers[kind] = upper_median_layer(pair_statistics(rho[:, one, other])["spread"])
+    return layers
 
 
 def null_shard(run: NullRun, null: str, samples: range) -> dict[str, np.ndarray]:

@@ -11,7 +11,6 @@ from tqdm import tqdm
 
 from headspaces.heads import LayerHeads, fold
 from headspaces.overlaps import layer_overlaps, normalised, smaller_ranks, smallest_angles
-from headspaces.statistics import pair_statistics, upper_median_layer
 
 READERS = "QKV"
 
@@ -78,16 +77,6 @@ def _across(blocks: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
             shaped = angles.reshape(len(angles), *later.shape[:2]).swapaxes(0, 1)
             arrays[f"cross/O{kind}/angle"][writer, writer + 1 :] = shaped
     return arrays
-
-
-def figure_layers(overlaps: Mapping[str, np.ndarray]) -> dict[str, int | None]:
-    """Layer of RW figure 2 by kind: the upper median of the layers' spreads; None where no layer has a pair."""
-    layers = {}
-    for kind in (kind for kind in "OQKV" if f"within/{kind}/rho" in overlaps):
-        rho = overlaps[f"within/{kind}/rho"]
-        one, other = np.triu_indices(rho.shape[1], k=1)
-        layers[kind] = upper_median_layer(pair_statistics(rho[:, one, other])["spread"])
-    return layers
 
 
 def composition_scores(read: Callable[[], Iterable[LayerHeads]], dtype: str = "float64") -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ rule null_shard:
     input:
         weights=blocks("weights", "safetensors"),
         overlaps="results/overlaps/{model}.h5",
-        code=sources("nulls", "observed", "weights.blocks", "store", "provenance"),
+        code=sources("nulls", "weights.blocks", "store", "provenance"),
     output:
         "results/nulls/{model}/{null}.{samples}.h5",
     log:

@@ -2,8 +2,7 @@ from headspaces.errors import check_own
 from headspaces.heads import fold
 from headspaces.jobs import job
 from headspaces.models import Shape
-from headspaces.nulls import NullRun, null_shard, shard_attributes
-from headspaces.observed import figure_layers
+from headspaces.nulls import NullRun, figure_layers, null_shard, shard_attributes
 from headspaces.provenance import checked_weights, fingerprint, joined
 from headspaces.store import read_arrays, read_attributes, write_arrays
 from headspaces.weights import layer_reader, read_metadata
