@@ -263,7 +263,7 @@ def evaluate_pairs(arrays: Mapping[str, np.ndarray], classes: Shaped[np.ndarray,
 
 
 def _unordered_pairs(
-    pairs: Float[np.ndarray, "layer layer head head"], classes: Shaped[np.ndarray, "layer head"]
+    pairs: Float[np.ndarray, "layer layer head head"], classes: Shaped[np.ndarray, "layer _query_head"]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scores of all unordered pairs of heads, and the classes of both.
 

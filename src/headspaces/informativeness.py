@@ -64,7 +64,10 @@ def divergence(reference: Float[np.ndarray, " bin"], counts: Int[np.ndarray, " b
     if np.any((counts == 0) & (n_pairs * reference >= FEW_PAIRS)):
         return math.inf
     kept = (counts > 0) & (reference > 0)
-    return float(np.sum(reference[kept] * np.log(reference[kept] * n_pairs / counts[kept])))
+    if not kept.any():
+        return math.inf
+    expected = reference[kept] / reference[kept].sum()
+    return float(np.sum(expected * np.log(expected * n_pairs / counts[kept])))
 
 
 def informativeness(

@@ -120,9 +120,8 @@ def figure6(data: pd.DataFrame, axes: Axes) -> None:
     ports = {kind: 0.66 * part * width for kind, part in PORTS.items()}
     for row in edges.sort_values("rank", ascending=False).to_dict("records"):
         (x, y), (later_x, later_y) = places[row["source"]], places[row["target"]]
-        _arrow(
-            axes, (x, y + height / 2), (later_x + ports[row["type"][1]], later_y - height / 2), row["type"], 0, bend=0
-        )
+        port = later_x + ports[row["type"][1]], later_y - height / 2
+        _arrow(axes, (x, y + height / 2), port, row["type"], shrink=0.0, bend=0.0)
     tints = class_colours(nodes["head_class"])
     for row in nodes.to_dict("records"):
         x, y = places[row["node"]]
@@ -132,8 +131,8 @@ def figure6(data: pd.DataFrame, axes: Axes) -> None:
         )
         centred: dict[str, Any] = {"ha": "center", "zorder": 4}
         axes.annotate(_head_label(row["node"]), (x, y), va="center", size=4.5, **centred)
-        for kind, port in ports.items():
-            axes.annotate(kind, (x + port, y - height / 2), (0, 0.5), textcoords="offset points", size=3, **centred)
+        for kind, shift in ports.items():
+            axes.annotate(kind, (x + shift, y - height / 2), (0, 0.5), textcoords="offset points", size=3, **centred)
         lines = textwrap.wrap(row["tokens"], LINE_LETTERS, max_lines=2, placeholder=" …")
         axes.annotate(
             "\n".join(lines), (x, y + height / 2), (0, 1), textcoords="offset points", va="bottom", size=3.2,
@@ -162,7 +161,7 @@ def figure8_map(data: pd.DataFrame, axes: Axes) -> None:
     """Divergence of every kind pair, as colour and number; infinite ones have the largest one's colour."""
     values = data.pivot(index="source", columns="target", values="value").loc[list(ORDER), list(ORDER)].to_numpy()
     finite = values[np.isfinite(values)]
-    top = float(finite.max()) if finite.size else 1.0
+    top = max(float(finite.max()), 1e-3) if finite.size else 1.0
     shown = np.where(np.isposinf(values), top, values)
     axes.imshow(shown, vmin=0, vmax=top, aspect="auto")
     for (i, j), value in np.ndenumerate(values):

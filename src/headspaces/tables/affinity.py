@@ -74,7 +74,7 @@ def pk_table2(models: Sequence[ModelResults]) -> Table:
             if is_gpt2(model, classes) and method in PUBLISHED_TABLE2:
                 row["published_pr_auc"], row["published_roc_auc"] = PUBLISHED_TABLE2[method]
             rows.append(row)
-        chance = np.mean([_share(numbers, number) for number in cells["head_class"].unique()])
+        chance = np.mean([_share(numbers, number) for number in cells["head_class"].unique().tolist()])
         notes.append(f"{model.name}: classes of {classes.name}; chance: PR-AUC {chance:.4f}, ROC-AUC 0.5.")
     columns = """model method pr_auc roc_auc published_pr_auc published_roc_auc average_precision pr_auc_invariant
                  roc_auc_invariant average_precision_invariant"""
