@@ -237,8 +237,7 @@ def test_every_item_has_a_caption_and_every_caption_an_item() -> None:
     for kind, items in (("table", TABLES), ("figure", FIGURES)):
         named = set(re.findall(r'^"(\w+)":', CAPTIONS[kind].read_text(encoding="utf-8"), re.MULTILINE))
         assert {name for name in items if not read_caption(CAPTIONS[kind], kind, name)} == set()
-        # PK's come with the stage affinity.
-        assert {name for name in named - set(items) if not name.startswith("pk_")} == set()
+        assert named - set(items) == set()
 
 
 def test_names_cannot_become_markup(page: Page, report: tuple[Path, StudyFiles, Provenance]) -> None:

@@ -150,7 +150,7 @@ def test_it_runs_from_another_folder_on_this_copy_of_the_package(project, tmp_pa
     snakemake(project, TABLE, "--directory", str(tmp_path), "--config", f"model={project / 'tiny'}", directory="/")
     assert (tmp_path / TABLE).read_text() == (project / TABLE).read_text()
     log = (tmp_path / "results/logs/overlaps/tiny.log").read_text()
-    assert f"from {project / 'src'}, 2 threads" in log
+    assert f"from {project / 'src'}, 1 threads" in log
 
 
 def test_results_do_not_depend_on_the_cores(project, tmp_path):
