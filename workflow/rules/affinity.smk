@@ -36,7 +36,8 @@ rule affinity:
         fold=SETTINGS["affinity"]["fold"],
         edges=SETTINGS["affinity"]["edges"],
         dtype=lambda wildcards: MODELS[wildcards.model].nulls_dtype,
-        # Those of all pairs of a large model take days.
-        nuclear_norms=lambda wildcards: MODELS[wildcards.model].bases_bytes < 2**31,
+        # For a large model it costs as much as all other scores together.
+        invariant_procrustes=lambda wildcards: MODELS[wildcards.model].bases_bytes
+        < 2**31,
     script:
         "../scripts/affinity.py"

@@ -15,7 +15,7 @@ with job(snakemake.log[0], snakemake.threads):
     shape = Shape(**{name: attributes[name] for name in Shape.__dataclass_fields__})
     classes = read_head_classes(inputs.classes[0], shape) if inputs.classes else None
     blocks = [partial(read_block, path) for path in inputs.weights]
-    scores = [name for name in SCORES if params.nuclear_norms or not name.startswith("procrustes")]
+    scores = [name for name in SCORES if params.invariant_procrustes or name != "procrustes_invariant"]
     arrays = affinity(blocks, scores=scores, same_kind=classes is not None, fold_pk=params.fold, dtype=params.dtype)
     edges = strongest_edges(arrays, k=params.edges)
     with whole_file(output.edges) as path:
