@@ -25,7 +25,6 @@ from headspaces.weights import (
     read_block,
     read_headers,
     read_metadata,
-    same_weights,
     write_headers,
 )
 from headspaces.weights.dtypes import decode
@@ -453,19 +452,6 @@ def test_a_block_repeats_byte_for_byte(tensors, tmp_path):
     for name in ("a", "b"):
         fetch_block(headers, range(3), tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-def test_two_sources_with_the_same_weights_are_found(tensors, tmp_path, rng):
-    other = llama_tensors(rng)
-    half = {name: other[name] if "layers.2" in name else array for name, array in tensors.items()}
-    blocks = {}
-    for name, chosen in {"main": tensors, "step1": dict(tensors), "step2": half, "step3": other}.items():
-        folder = write_folder(tmp_path / name, LLAMA, {"model.safetensors": safetensors_bytes(chosen)})
-        block_of(folder)
-        blocks[name] = [folder / "block.safetensors"]
-    assert same_weights(blocks) == [
-        ("main", "step1", 15, 15), ("main", "step2", 10, 15), ("step1", "step2", 10, 15), ("step2", "step3", 5, 15),
-    ]  # fmt: skip
 
 
 # The real GPT-2

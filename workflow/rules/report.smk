@@ -48,6 +48,36 @@ rule scorecard:
         "../scripts/scorecard.py"
 
 
+rule duplicates:
+    """Find models of the study that turn out to be one."""
+    input:
+        weights=[
+            f"results/weights/{name}/{block}.safetensors"
+            for name, model in MODELS.items()
+            for block in model.blocks
+        ],
+        overlaps=[f"results/overlaps/{model}.h5" for model in MODELS],
+        code=sources("duplicates", "store"),
+    output:
+        "results/report/{study}/duplicates.csv",
+    log:
+        "results/logs/duplicates/{study}.log",
+    benchmark:
+        "results/benchmarks/duplicates/{study}.tsv"
+    localrule: True
+    conda:
+        "../../envs/headspaces.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    params:
+        models=list(MODELS),
+        n_blocks=[len(model.blocks) for model in MODELS.values()],
+        strict=SETTINGS["strict"],
+    script:
+        "../scripts/duplicates.py"
+
+
 rule atlas:
     """Make a model's interactive page."""
     input:
@@ -76,6 +106,7 @@ rule report_page:
     """Make the page of a study: scorecard, figures, tables, models, provenance."""
     input:
         scorecard="results/report/{study}/scorecard.md",
+        duplicates="results/report/{study}/duplicates.csv",
         tables=expand("results/report/{{study}}/tables/{table}.md", table=TABLES),
         figures=expand("results/report/{{study}}/figures/{figure}.png", figure=FIGURES),
         atlases=expand("results/report/{{study}}/atlas/{model}.html", model=MODELS),

@@ -5,7 +5,7 @@ tensors of some layers, into one file), :func:`read_block` (that file, as heads)
 before a weight is read.
 """
 
-from headspaces.weights.blocks import each_layer, layer_reader, read_block, read_metadata, same_weights
+from headspaces.weights.blocks import each_layer, layer_reader, read_block, read_metadata
 from headspaces.weights.fetch import fetch_block
 from headspaces.weights.headers import FileHeader, Headers, TensorHeader, load_headers, needed_headers, write_headers
 from headspaces.weights.hub import bytes_to_fetch, moved_revision
@@ -28,6 +28,5 @@ __all__ = [
     "read_block",
     "read_headers",
     "read_metadata",
-    "same_weights",
     "write_headers",
 ]

@@ -12,7 +12,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,34 +122,6 @@ def read_metadata(path: str | Path) -> dict[str, str]:
 def header_checksum(header: Mapping[str, object]) -> str:
     """SHA-256 of a block's header, without its own sum."""
     return hashlib.sha256(json.dumps(header, separators=(",", ":")).encode()).hexdigest()
-
-
-def same_weights(blocks: Mapping[str, Iterable[str | Path]]) -> list[tuple[str, str, int, int]]:
-    """Find models whose attention weights are byte for byte the same, from the sums in their blocks.
-
-    Revisions of training checkpoints, seeds or fine-tunes that turn out to hold another one's tensors make two models
-    that are one.
-
-    Parameters
-    ----------
-    blocks
-        The blocks of every model.
-
-    Returns
-    -------
-    Two models, how many tensors they share under the same name, and how many they could.
-    """
-    sums = {
-        model: {name: value for path in paths for name, value in json.loads(read_metadata(path)["sha256"]).items()}
-        for model, paths in blocks.items()
-    }
-    found = []
-    for one, other in combinations(sums, 2):
-        common = sums[one].keys() & sums[other].keys()
-        same = sum(sums[one][name] == sums[other][name] for name in common)
-        if same:
-            found.append((one, other, same, len(common)))
-    return found
 
 
 def _read_scaled(
