@@ -9,15 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hub_double import Content, serving
 from safetensors.numpy import load_file, save_file
 
 from headspaces.overlaps import layer_overlaps
 from headspaces.store import read_arrays, read_attributes
+from headspaces.weights import read_metadata
 
 ROOT = Path(__file__).resolve().parents[1]
 N_LAYERS, D_MODEL, N_HEADS, N_KV, D_HEAD = 3, 24, 4, 2, 6
 TABLE = "results/report/own/tables/table1.csv"
 OVERLAPS = "results/overlaps/tiny.h5"
+WEIGHTS = "results/weights/moving/layers000-002.safetensors"
 
 
 def save_tiny(folder, seed=0, **changes):
@@ -157,6 +160,25 @@ def test_results_do_not_depend_on_the_cores(project, tmp_path):
     source = f"model={project / 'tiny'}"
     snakemake(project, OVERLAPS, "--cores", "1", "--directory", str(tmp_path), "--config", source)
     assert (tmp_path / OVERLAPS).read_bytes() == (project / OVERLAPS).read_bytes()
+
+
+def test_a_repository_that_moves_between_two_jobs_is_noticed(tmp_path, project):
+    """What is fetched is the commit whose headers were read; the log says that there is a newer one."""
+    with serving() as double:
+        repository = double.repository("owner/moving")
+        files = {
+            name: Content.of((project / "tiny" / name).read_bytes(), name != "config.json")
+            for name in ("config.json", "model.safetensors")
+        }
+        first = repository.commit(files)
+        environment = {"HF_ENDPOINT": double.url, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "cache")}
+        own = ("--directory", str(tmp_path), "--config", "model=hub:owner/moving")
+        snakemake(project, "results/weights/moving/headers.json", *own, **environment)
+        other = save_tiny(tmp_path / "other", seed=1) / "model.safetensors"
+        second = repository.commit(files | {"model.safetensors": Content.of(other.read_bytes(), True)})
+        done = snakemake(project, *own[:2], WEIGHTS, *own[2:], **environment)
+    assert f"hub:owner/moving is commit {second} by now; what was fetched is {first}, " in done.stderr
+    assert read_metadata(tmp_path / WEIGHTS)["revision"] == first
 
 
 def broken(folder, change):

@@ -1,9 +1,18 @@
-from headspaces.errors import check_own
+from contextlib import suppress
+
+from headspaces.errors import InputError, check_own
 from headspaces.jobs import job
-from headspaces.weights import fetch_block, load_headers
+from headspaces.weights import fetch_block, load_headers, moved_revision
 
 layers, path = snakemake.params.layers, snakemake.input.headers
-with job(snakemake.log[0], snakemake.threads):
+with job(snakemake.log[0], snakemake.threads) as log:
     headers = load_headers(path)
     check_own(path, {"source": headers.source}, {"source": snakemake.params.source})
     fetch_block(headers, range(layers[0], layers[-1] + 1), snakemake.output[0])
+    # What has been fetched is whole, whether or not the Hub can be asked once more.
+    with suppress(InputError):
+        if moved := moved_revision(headers):
+            log.warning(
+                "%s is commit %s by now; what was fetched is %s, whose headers were read. For the new one delete %s and run "
+                "again", headers.source, moved, headers.revision, path,
+            )  # fmt: skip

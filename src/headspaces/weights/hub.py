@@ -125,11 +125,17 @@ def _absent(name: str, message: str, wanted: HubSource) -> InputError:
 def moved_revision(headers: Headers) -> str | None:
     """Return the commit that an unpinned source stands for now, if it is not the one whose headers were read.
 
+    None for other sources, and in offline mode, where nobody can be asked.
+
     Raises
     ------
     InputError
         If the Hub cannot be asked.
     """
+    from huggingface_hub import is_offline_mode
+
+    if not headers.source.startswith("hub:") or is_offline_mode():
+        return None
     wanted = parse_hub(headers.source)
     if wanted.pinned:
         return None
