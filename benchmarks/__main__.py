@@ -21,17 +21,20 @@ HEADER = ("item", "case", "seconds", "ratio", "of what", "budget", "peak MiB")
 
 def main():
     """Read the command line; run the chosen items, or, in a process of its own, one."""
-    from benchmarks.items import ITEMS
+    from benchmarks.items import CHECKPOINT, ITEMS
 
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n\n")[0])
     parser.add_argument("--only", nargs="+", choices=list(ITEMS), default=list(ITEMS), help="items to run, default all")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: all processors")
     parser.add_argument("--json", default=str(ROOT / "results" / "benchmarks.json"), help="where the numbers go")
+    parser.add_argument("--checkpoint", help="folder of weights for the item affinity, default random ones")
     parser.add_argument("--item", choices=list(ITEMS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.item:
         print(json.dumps(ITEMS[options.item]()))
         return
+    if options.checkpoint:
+        os.environ[CHECKPOINT] = str(Path(options.checkpoint).resolve())
     found = {name: run_item(name, options.threads) for name in options.only}
     target = Path(options.json)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,5 @@
 """What is measured: each item gives rows of a case, its seconds, and its ratio to something else of the same run."""
 
-import math
 import os
 import platform
 import subprocess
@@ -17,6 +16,12 @@ QWEN3_LAYER = Shape(n_layers=1, d_model=4096, n_query_heads=64, n_kv_heads=4, d_
 
 EINSUM_BYTES = 2**26
 """Bytes of one tile of TransformerLens' einsum."""
+
+CHECKPOINT = "HEADSPACES_BENCHMARK_CHECKPOINT"
+"""Environment variable that hands a folder of weights to the item of affinities."""
+
+LENS_TOLERANCE = 1e-5
+"""Largest difference from TransformerLens' values."""
 
 
 def seconds_of(call, repeats=3):
@@ -142,6 +147,26 @@ def observed_pairs():
     ]  # fmt: skip
 
 
+def observed_layer():
+    """One layer of Qwen3-235B's shape from the weights on: bases, direct sum, rho and angle of its 2,016 pairs."""
+    import numpy as np
+
+    from headspaces.bases import block_bases
+    from headspaces.heads import LayerHeads, Norm
+    from headspaces.observed import observed_overlaps
+
+    shape = QWEN3_LAYER
+    factors = np.random.default_rng(0).standard_normal((shape.n_heads("O"), shape.d_model, shape.d_head))
+    start = time.perf_counter()
+    block = block_bases([LayerHeads(0, {"O": factors}, Norm("none"))], fold_norms=True, dtype="float32")
+    bases = time.perf_counter() - start
+    start = time.perf_counter()
+    observed_overlaps([block])
+    overlaps = time.perf_counter() - start
+    case = f"Qwen3-235B, one layer, 2016 pairs (bases {bases:.3g} s, overlaps {overlaps:.3g} s)"
+    return [{"case": case, "seconds": bases + overlaps, "budget": "<= 15 s, <= 4096 MiB"}]
+
+
 def synthetic_factors(shape, dtype="float32"):
     """Weights whose directions are unequally strong, as learnt ones are: one layer, used for all."""
     import numpy as np
@@ -159,33 +184,131 @@ def synthetic_factors(shape, dtype="float32"):
     return factors
 
 
-def null_sample(shape, kinds, dtype):
-    """One sample of both null models with all comparisons, and what its pairs would cost otherwise."""
-    from headspaces.nulls import NULL_MODELS, NullRun, null_shard
+def null_rows(name, shape, dtype, kinds="OQKV", budget=""):
+    """One sample of both null models with all comparisons, and its pairs across layers by the other algorithms.
+
+    These are timed on a rectangle of the same bases and scaled by the number of pairs: each takes the same time for
+    every pair.
+    """
+    import math
+
+    from headspaces import nulls
+    from headspaces.models import Model
     from headspaces.overlaps import squared_overlaps
 
-    run = NullRun(synthetic_factors(shape), shape, kinds, "synthetic", 0, dtype)
-    times = {null: seconds_of(lambda null=null: null_shard(run, null, range(1)), repeats=1) for null in NULL_MODELS}
-    total = sum(times.values())
-    within = shape.n_layers * sum(math.comb(shape.n_heads(kind), 2) for kind in kinds)
-    readers = sum(shape.n_heads(kind) for kind in kinds if kind != "O")
-    pairs = within + math.comb(shape.n_layers, 2) * shape.n_heads("O") * readers
-    left, right = (orthonormal(shape, n, dtype, seed) for seed, n in enumerate((16, 48)))
-    gram = seconds_of(lambda: squared_overlaps(left, right, algorithm="gram")) / (16 * 48)
-    einsum = seconds_of(lambda: tiled_einsum(left, right)) / (16 * 48)
-    return total, times, 2 * pairs * gram, 2 * pairs * einsum
+    in_pairs, own = [], nulls.layer_overlaps
 
+    def timed(stacks, **options):
+        start = time.perf_counter()
+        found = own(stacks, **options)
+        in_pairs.append((time.perf_counter() - start, stacks["O"][0].copy(), stacks["R"][-1].copy()))
+        return found
 
-def null_rows(name, shape, kinds, dtype, budget=""):
-    """Rows of one shape; the other algorithms' times are those of 768 pairs, scaled, without drawing anything."""
-    total, times, gram, einsum = null_sample(shape, kinds, dtype)
-    case = f"{name}, one sample of both nulls, {dtype}"
+    run = nulls.NullRun(synthetic_factors(shape), shape, kinds, "synthetic", 0, dtype)
+    nulls.layer_overlaps = timed
+    try:
+        times = {
+            null: seconds_of(lambda null=null: nulls.null_shard(run, null, range(1)), repeats=1)
+            for null in nulls.NULL_MODELS
+        }
+    finally:
+        nulls.layer_overlaps = own
+    total, case = sum(times.values()), f"{name}, one sample of both nulls, {dtype}"
     split = ", ".join(f"{null} {seconds:.3g} s" for null, seconds in times.items())
-    return [
+    once = Model(name="synthetic", source="synthetic", kinds=kinds, shape=shape).null_sample_operations
+    rotating = 2 * shape.d_model * shape.n_layers * sum((shape.n_heads(kind) * shape.d_head) ** 2 for kind in kinds)
+    fraction = (2 * once - rotating) / total / product_rate(dtype)
+    rows = [
         {"case": f"{case} ({split})", "seconds": total, "budget": budget},
-        {"case": case, "seconds": total, "ratio": gram / total, "of": "Gram algorithm's time for the pairs alone"},
-        {"case": case, "seconds": total, "ratio": einsum / total, "of": "tiled einsum's time for the pairs alone"},
+        {"case": case, "seconds": total, "ratio": fraction, "of": "matrix-product rate, at the least operations"},
     ]
+    if in_pairs:
+        kernel_seconds = sum(seconds for seconds, _, _ in in_pairs)
+        _, left, right = in_pairs[0]
+        rectangles = 2 * math.comb(shape.n_layers, 2)
+        by_gram = rectangles * seconds_of(lambda: squared_overlaps(left, right, algorithm="gram"))
+        by_einsum = rectangles * seconds_of(lambda: tiled_einsum(left, right))
+        pairs = f"{name}, its {rectangles * len(left) * len(right)} pairs across layers"
+        for what, seconds in (("Gram algorithm", by_gram), ("tiled einsum", by_einsum)):
+            rows += [
+                {"case": pairs, "seconds": kernel_seconds, "ratio": seconds / kernel_seconds, "of": f"{what}'s time"},
+                {"case": case, "seconds": total, "ratio": (total - kernel_seconds + seconds) / total,
+                 "of": f"the sample's time with the {what}"},
+            ]  # fmt: skip
+    return rows
+
+
+def synthetic_layers(shape, seed=0):
+    """Random heads of a model's shape, without norms."""
+    import numpy as np
+
+    from headspaces.heads import LayerHeads, Norm
+
+    rng = np.random.default_rng(seed)
+    return [
+        LayerHeads(
+            layer,
+            {kind: rng.standard_normal((shape.n_heads(kind), shape.d_model, shape.d_head)) for kind in "OQKV"},
+            Norm("none"),
+        )
+        for layer in range(shape.n_layers)
+    ]
+
+
+def checkpoint_layers(folder):
+    """Read the heads of a local checkpoint."""
+    import tempfile
+
+    from headspaces.weights import fetch_block, read_block, read_headers
+
+    headers = read_headers(folder)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "layers.safetensors"
+        fetch_block(headers, range(headers.shape.n_layers), path)
+        return read_block(path)
+
+
+def affinities():
+    """All of PK's affinities from the weights on, beside TransformerLens 4.3 where it can be imported.
+
+    The weights are random ones of GPT-2's shape, or those of the checkpoint in the folder that ``--checkpoint`` names.
+    """
+    import numpy as np
+
+    from headspaces.affinity import affinity
+
+    folder = os.environ.get(CHECKPOINT)
+    layers = checkpoint_layers(folder) if folder else synthetic_layers(GPT2)
+    where = Path(folder).name if folder else "GPT-2's shape"
+    found = []
+    pk = seconds_of(lambda: found.append(affinity([lambda: layers], scores=[])))
+    both = seconds_of(lambda: found.append(affinity([lambda: layers], scores=["cs"])), repeats=1)
+    arrays = found[-1]
+    n_pairs = int(np.isfinite(arrays["pk/OQ"]).sum())
+    case = f"{where}, projection kernel of {n_pairs} x 16 pairs, bases included"
+    composition = f"{where}, composition scores of {n_pairs} x 3 pairs"
+    rows = [
+        {"case": case, "seconds": pk, "budget": "< 3 s"},
+        {"case": composition, "seconds": both - pk},
+    ]
+    try:
+        from benchmarks.lens import composition_of, kernel_of
+    except ImportError as error:
+        return [*rows, {"case": f"TransformerLens 4.3 is not here ({error})"}]
+    measured = (
+        (case, pk, 16 / 3, kernel_of, "pk", "our time, by TransformerLens 4.3 for 3 of the 16 kinds, scaled"),
+        (composition, both - pk, 1, composition_of, "cs", "our time, by TransformerLens 4.3"),
+    )
+    for what, own, scale, call, name, of in measured:
+        start = time.perf_counter()
+        theirs = call(layers)
+        seconds = time.perf_counter() - start
+        off = max(float(np.nanmax(np.abs(arrays[f"{name}/{kind}"] - scores))) for kind, scores in theirs.items())
+        if not off < LENS_TOLERANCE:
+            raise SystemExit(f"{name}: TransformerLens differs by {off:.2g}, expected at most {LENS_TOLERANCE}")
+        ratio = scale * seconds / own
+        rows.append({"case": f"{what}: values equal to {off:.1g}", "seconds": seconds, "ratio": ratio, "of": of})
+    return rows
 
 
 def growth():
@@ -231,10 +354,12 @@ ITEMS = {
     "machine": machine,
     "kernel": kernel,
     "observed": observed_pairs,
-    "nulls-gpt2": lambda: null_rows("GPT-2", GPT2, "OQKV", "float64"),
-    "nulls-smollm2": lambda: null_rows("SmolLM2", SMOLLM2, "OQKV", "float64"),
-    "nulls-qwen2.5-7b": lambda: null_rows("Qwen2.5-7B", QWEN25, "OQKV", "float32", "<= 300 s, <= 6144 MiB"),
-    "nulls-qwen3-235b": lambda: null_rows("Qwen3-235B, one layer", QWEN3_LAYER, "O", "float32"),
+    "affinity": affinities,
+    "nulls-gpt2": lambda: null_rows("GPT-2", GPT2, "float64"),
+    "nulls-smollm2": lambda: null_rows("SmolLM2", SMOLLM2, "float64"),
+    "nulls-qwen2.5-7b": lambda: null_rows("Qwen2.5-7B", QWEN25, "float32", budget="<= 300 s, <= 6144 MiB"),
+    "nulls-qwen3-235b": lambda: null_rows("Qwen3-235B, one layer", QWEN3_LAYER, "float32", "O"),
+    "observed-qwen3-235b": observed_layer,
     "growth": growth,
     "startup": startup,
 }
