@@ -156,6 +156,13 @@ def test_it_runs_from_another_folder_on_this_copy_of_the_package(project, tmp_pa
     assert f"from {project / 'src'}, 1 threads" in log
 
 
+def test_the_catalogue_s_snakefile_is_the_same_workflow(project, tmp_path):
+    asked = ("-n", "--directory", str(tmp_path), "--config", f"model={project / 'tiny'}")
+    rules = planned(snakemake(project, *asked))
+    assert {"headers", "weights", "bases", "overlaps", "null_shard", "report_page"} <= rules
+    assert planned(snakemake(project / "workflow", *asked)) == rules
+
+
 def test_results_do_not_depend_on_the_cores(project, tmp_path):
     source = f"model={project / 'tiny'}"
     snakemake(project, OVERLAPS, "--cores", "1", "--directory", str(tmp_path), "--config", source)

@@ -5,7 +5,7 @@ import re
 import sys
 from dataclasses import asdict
 
-ROOT = os.path.abspath(workflow.basedir)
+ROOT = os.path.abspath(workflow.current_basedir.join("../.."))
 # The package of this clone is used, whatever is installed.
 sys.path.insert(0, os.path.join(ROOT, "src"))
 
