@@ -1,7 +1,7 @@
 """PK's tables and figures: rows by hand, what is drawn from the numbers, and PK's numbers on the real GPT-2."""
 
 import csv
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,9 @@ from headspaces.figures.panels import colour
 from headspaces.head_classes import HeadClasses, class_arrays, classes_by_pattern, read_head_classes
 from headspaces.heads import LayerHeads, Norm
 from headspaces.models import Shape
+from headspaces.published import compared_as, read_published
 from headspaces.results import ModelResults
+from headspaces.scorecard import scorecard
 from headspaces.tables import TABLES, write_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -306,6 +308,16 @@ class TestGPT2:
             assert known[address] == row["published"]
         for row in rows("pk_kl", gpt2).to_dict("records"):
             assert known[f"pk_kl:kl?model=gpt2&source={row['source']}&target={row['target']}"] == row["published"]
+
+    def test_under_another_name_every_published_number_matches(self, gpt2):
+        own = replace(gpt2, name="own")
+        tables = {name: TABLES[name]([own]).frame for name in PK}
+        published = [row for row in read_published(ROOT / "config" / "published.tsv") if row.paper == "PK"]
+        assert set(scorecard(published, tables)["verdict"]) == {"not run"}
+        card = scorecard(compared_as(published, {"own": "gpt2"}), tables)
+        assert card["verdict"].value_counts().to_dict() == {"matches": 194, "not run": 19}
+        # What is left is what the heads attend to, which these weights alone do not say.
+        assert card.loc[card["verdict"] == "not run", "id"].str.startswith("pk-f7-").all()
 
     def test_hub(self, gpt2):
         hub = rows("pk_degrees", gpt2).iloc[0]

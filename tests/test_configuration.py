@@ -71,6 +71,16 @@ def test_a_known_model_by_name_is_a_study_of_its_own():
     assert list(found.models) == ["pythia-70m"]
 
 
+def test_a_model_is_compared_as_a_published_one():
+    assert study(model="pythia-70m", published_as="gpt2").published_as == {"pythia-70m": "gpt2"}
+    assert study().published_as == {}
+    names = "gpt2, pythia-70m, qwen2.5-7b, qwen2.5-7b-instruct, qwen3-235b-a22b"
+    with pytest.raises(InputError, match=f"^config: published_as is 'gpt5', but must be one of {names}$"):
+        study(model="pythia-70m", published_as="gpt5")
+    with pytest.raises(InputError, match="published_as is 'gpt2' in a study of 7 models, .*name that one by model="):
+        study(published_as="gpt2")
+
+
 def test_a_folder_is_a_study_of_its_own(gpt2_folder):
     found = study(model=str(gpt2_folder))
     model = found.models["gpt2-small-attention"]

@@ -199,7 +199,7 @@ def test_the_scorecard_comes_first(page: Page) -> None:
     told = re.sub(r"\s+", " ", page.texts["scorecard"])
     assert "1 differs 1 matches 1 other weights 1 not run" in told
     assert "a | pipe" in page.texts["differs"]
-    assert "no pk_table1 in this report" in page.texts["not-run"]
+    assert "no table pk_table1 in this report: it needs the stage affinity" in page.texts["not-run"]
     assert "three" in page.texts["not-run"]
 
 

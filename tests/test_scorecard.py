@@ -13,7 +13,15 @@ import pytest
 
 from headspaces.errors import InputError
 from headspaces.models import read_models
-from headspaces.published import COLUMNS, IN_HOUSE, Published, parse_address, read_published
+from headspaces.published import (
+    COLUMNS,
+    IN_HOUSE,
+    Published,
+    compared_as,
+    parse_address,
+    published_models,
+    read_published,
+)
 from headspaces.scorecard import (
     DIFFERS,
     MATCHES,
@@ -176,7 +184,8 @@ def test_an_address_finds_its_number(quantity: str, relation: str, expected: tup
 
 def test_a_number_that_was_not_run_says_why() -> None:
     quantities = {
-        "table5:r_median?model=gpt2": "no table5 in this report",
+        "table5:r_median?model=gpt2": "no table table5 in this report",
+        "identity:identity_score?model=gpt2": "no table identity in this report: it needs the stage attention",
         "table4:spread?model=gpt2": "table4 has no column spread",
         "table4:r_median?model=pythia-70m": "table4 has no such row with model pythia-70m",
         "table4:r_median?model=gpt2": "2 numbers where one is expected",
@@ -195,6 +204,42 @@ def test_only_an_empty_cell_is_missing(tmp_path: Path) -> None:
     tables = read_tables({"t": tmp_path / "t.csv"})
     assert measure(replace(ROW, quantity="t:value?model=NA"), tables) == (1.5, 1.5)
     assert measure(replace(ROW, quantity="t:value?model=nan"), tables) is None
+
+
+# --- a published model under another name
+
+
+def test_an_own_model_answers_for_a_published_one() -> None:
+    house = replace(ROW, id="rw-house", model=IN_HOUSE, low="9", quantity="table4:r_median?model=gpt2&spaces=OQ")
+    asked = [
+        ROW,
+        house,
+        replace(house, id="rw-gpt2", model="gpt2", low="3.7"),
+        replace(house, id="rw-instruct", quantity="model_pairs:r?model=gpt2&other=gpt2-xl,gpt2|max"),
+    ]
+    own = {"table4": TABLE4.assign(model=TABLE4["model"].replace("gpt2", "my-weights"))}
+    assert set(scorecard(asked[1:], own)["verdict"]) == {NOT_RUN}
+    rows = compared_as(asked, {"my-weights": "gpt2"})
+    card = scorecard(rows, own).set_index("id")
+    assert card.loc[["rw-x", "rw-gpt2", "rw-house"], "verdict"].tolist() == [MATCHES, MATCHES, OTHER_WEIGHTS]
+    assert card.loc["rw-gpt2", ["model", "measured_model"]].tolist() == ["gpt2", "my-weights"]
+    assert rows[0] == ROW
+    assert rows[3].quantity == "model_pairs:r?model=my-weights&other=gpt2-xl,my-weights|max"
+    assert compared_as(asked, {}) == asked
+
+
+def test_the_scorecard_says_in_words_what_was_compared_as_what(tmp_path: Path) -> None:
+    card = scorecard([ROW], TABLES)
+    write_scorecard(card, tmp_path / "s.csv", tmp_path / "s.md", {"my_weights": "gpt2"})
+    page = (tmp_path / "s.md").read_text(encoding="utf-8")
+    assert "my\\_weights was compared as gpt2:" in page
+    assert "was compared as" not in markdown(card)
+
+
+def test_the_published_models_are_those_that_can_be_measured() -> None:
+    assert published_models(PUBLISHED) == [
+        "gpt2", "pythia-70m", "qwen2.5-7b", "qwen2.5-7b-instruct", "qwen3-235b-a22b",
+    ]  # fmt: skip
 
 
 # --- reading published.tsv

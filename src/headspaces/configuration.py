@@ -63,6 +63,11 @@ class Study:
             },
         }
 
+    @property
+    def published_as(self) -> dict[str, str]:
+        """By model, which published one it is compared as, where the settings say so."""
+        return dict.fromkeys(self.models, self.settings["published_as"]) if "published_as" in self.settings else {}
+
     def stages_of(self, model: str) -> list[str]:
         """Return the stages that a model has."""
         return [stage for stage, left_out in self.stages.items() if model not in left_out]
@@ -83,7 +88,8 @@ def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapp
     Raises
     ------
     InputError
-        If a key is unknown, a value has the wrong type, a model has no row, or a source cannot be read.
+        If a key is unknown, a value has the wrong type, a model has no row or is no published one, or a source cannot
+        be read.
     """
     root = Path(root)
     schema = yaml.safe_load((root / "workflow" / "schemas" / "config.schema.yaml").read_text(encoding="utf-8"))
@@ -95,7 +101,22 @@ def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapp
     for model in study.models.values():
         if {"{", "}"} & set(model.source):
             raise InputError(f"source {model.source!r}: Snakemake takes braces in paths for its own; rename the folder")
+    if study.published_as:
+        _check_published(study, root / "config" / "published.tsv")
     return study
+
+
+def _check_published(study: Study, table: Path) -> None:
+    from headspaces.published import published_models, read_published
+
+    name, known = study.settings["published_as"], published_models(read_published(table))
+    if name not in known:
+        raise InputError(f"config: published_as is {name!r}, but must be one of {', '.join(known)}")
+    if len(study.models) > 1:
+        raise InputError(
+            f"config: published_as is {name!r} in a study of {len(study.models)} models, but only one can be it; "
+            "name that one by model=SOURCE"
+        )
 
 
 def _study(settings: Mapping[str, Any], known: Mapping[str, Model]) -> Study:

@@ -15,7 +15,8 @@ that no table holds.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -144,6 +145,27 @@ def read_published(path: str | Path) -> list[Published]:
             raise InputError(f"{path}, line {number}, column 'id': {row.id!r} names an earlier row; make it unique")
         rows[row.id] = row
     return list(rows.values())
+
+
+def published_models(rows: Iterable[Published]) -> list[str]:
+    """Return the names of the models that measured numbers are asked of, in alphabetical order."""
+    return sorted({name for row in rows if row.address for name in row.address.models})
+
+
+def compared_as(rows: Iterable[Published], published_as: Mapping[str, str]) -> list[Published]:
+    """Ask a model of another name for the numbers of a published one: its own name goes into the addresses.
+
+    Parameters
+    ----------
+    rows
+        The published numbers.
+    published_as
+        By a model's name in the report's tables, which published model it is.
+    """
+    own = {published: name for name, published in published_as.items()}
+    # Whole values only: qwen2.5-7b is not a part of qwen2.5-7b-instruct.
+    values = re.compile(r"(?<=[=,])[^=&,|]+")
+    return [replace(row, quantity=values.sub(lambda value: own.get(value[0], value[0]), row.quantity)) for row in rows]
 
 
 def _published(cells: list[str], where: str) -> Published:

@@ -10,10 +10,12 @@ from typing import Any
 import pandas as pd
 
 from headspaces.jobs import whole_file
-from headspaces.published import COLUMNS, Address, Interval, Published, read_published
+from headspaces.published import COLUMNS, Address, Interval, Published, compared_as, read_published
+from headspaces.report_items import TABLES as ITEMS
 from headspaces.tables.writing import escape_markdown
 
 __all__ = [
+    "compared_as",
     "difference",
     "measure",
     "read_published",
@@ -68,7 +70,9 @@ def _measured(row: Published, tables: Mapping[str, pd.DataFrame]) -> Interval:
 
 def _values(address: Address, tables: Mapping[str, pd.DataFrame]) -> pd.Series[float]:
     if address.table not in tables:
-        raise _NotMeasuredError(f"no {address.table} in this report")
+        needs = ITEMS[address.table].needs[1:] if address.table in ITEMS else ()  # every table has the overlaps
+        why = f": it needs the stage {' and '.join(needs)}" if needs else ""
+        raise _NotMeasuredError(f"no table {address.table} in this report{why}")
     frame = tables[address.table]
     if lacking := [name for name in (*address.columns, *dict(address.conditions)) if name not in frame]:
         raise _NotMeasuredError(f"{address.table} has no column {lacking[0]}")
@@ -207,18 +211,26 @@ def summary(card: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["paper", "model", *VERDICTS])
 
 
-def write_scorecard(card: pd.DataFrame, csv_path: str | Path, markdown_path: str | Path) -> None:
-    """Write the scorecard as CSV (every digit) and as Markdown (counts, then what differs, matches, …)."""
+def write_scorecard(
+    card: pd.DataFrame, csv_path: str | Path, markdown_path: str | Path, published_as: Mapping[str, str] | None = None
+) -> None:
+    """Write the scorecard as CSV (every digit) and as Markdown (counts, then what differs, matches, …).
+
+    ``published_as`` says of a model which published one it was compared as (:func:`compared_as`).
+    """
     with whole_file(csv_path) as path:
         card.to_csv(path, index=False, float_format="%.12g", lineterminator="\n")
     with whole_file(markdown_path) as path:
-        path.write_text(markdown(card), encoding="utf-8")
+        path.write_text(markdown(card, published_as), encoding="utf-8")
 
 
-def markdown(card: pd.DataFrame) -> str:
-    """Return the scorecard as a page for the reader."""
+def markdown(card: pd.DataFrame, published_as: Mapping[str, str] | None = None) -> str:
+    """Return the scorecard as a page for the reader; parameters as in :func:`write_scorecard`."""
     counts = summary(card)
     lines = ["# Published and measured numbers", ""]
+    for model, name in (published_as or {}).items():
+        said = f"{model} was compared as {name}: it answers for every number that the papers print of {name}."
+        lines += [escape_markdown(said), ""]
     lines += _table(list(counts.columns), counts.astype(str).to_numpy().tolist())
     for name in VERDICTS:
         part = card[card["verdict"] == name]
@@ -236,7 +248,10 @@ _MEANING = {
         "RW's in-house 124M model is not public. GPT-2 has its shape and other weights: its values stand beside the "
         "published ones and are neither a match nor a contradiction."
     ),
-    NOT_RUN: "This report does not hold the measured value; the last column says why.",
+    NOT_RUN: (
+        "This report does not hold the measured value; the last column says why. A published model that has another "
+        "name here is compared after the setting published_as says which it is."
+    ),
 }
 _SIGNS = {"equal": "", "at_most": "≤ ", "at_least": "≥ ", "within": "within "}
 

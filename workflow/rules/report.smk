@@ -44,6 +44,7 @@ rule scorecard:
         runtime=10,
     params:
         names=TABLES,
+        published_as=STUDY.published_as,
     script:
         "../scripts/scorecard.py"
 

@@ -1,7 +1,8 @@
 from headspaces.jobs import job
-from headspaces.scorecard import read_published, read_tables, scorecard, write_scorecard
+from headspaces.scorecard import compared_as, read_published, read_tables, scorecard, write_scorecard
 
-inputs, output = snakemake.input, snakemake.output
+inputs, output, params = snakemake.input, snakemake.output, snakemake.params
 with job(snakemake.log[0], snakemake.threads):
-    tables = read_tables(dict(zip(snakemake.params.names, inputs.tables, strict=True)))
-    write_scorecard(scorecard(read_published(inputs.published), tables), output.csv, output.markdown)
+    tables = read_tables(dict(zip(params.names, inputs.tables, strict=True)))
+    published = compared_as(read_published(inputs.published), params.published_as)
+    write_scorecard(scorecard(published, tables), output.csv, output.markdown, params.published_as)
