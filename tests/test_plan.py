@@ -93,6 +93,19 @@ def test_without_headers_it_says_that_it_reckons_from_the_shapes(tmp_path):
     assert not (tmp_path / "results/weights").exists()
 
 
+def test_another_machine_is_costed_as_given(planned):
+    """Half the rate, twice the time; nothing is measured."""
+    folder, _ = planned
+    seconds = []
+    for gflops in (100, 50):
+        printed = run_plan(folder, "--config", f"plan={{cores: 1000000, gflops: {gflops}}}")
+        assert f"a machine of 1000000 cores on which products run at {gflops} GFLOP/s" in printed
+        rows = read_table(folder / "results" / "plan" / "paper.tsv")
+        seconds.append({(row["model"], row["stage"]): float(row["seconds"]) for row in rows})
+    slow, fast = seconds[1], seconds[0]
+    assert all(slow[key] == pytest.approx(2 * fast[key], abs=0.2) for key in fast)
+
+
 def test_rows_add_up_to_the_page():
     names = ["gpt2", "pythia-70m"]
     stages = {"gpt2": ["overlaps", "nulls"], "pythia-70m": ["overlaps"]}

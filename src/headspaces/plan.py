@@ -66,10 +66,11 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class Machine:
-    """A computer: its cores, and their common rate of float64 matrix products."""
+    """A computer: its cores, their common rate of float64 matrix products, and whether it was measured just now."""
 
     cores: int
     gflops: float
+    measured: bool = False
 
 
 def measure_machine(cores: int) -> Machine:
@@ -86,7 +87,7 @@ def measure_machine(cores: int) -> Machine:
             # The fastest product counts: what disturbs the others is not the machine's.
             last = time.perf_counter() - start
             best, spent = min(best, last), spent + last
-    return Machine(cores, 2 * RATE_SIZE**3 / best / 1e9)
+    return Machine(cores, 2 * RATE_SIZE**3 / best / 1e9, measured=True)
 
 
 def plan_study(
@@ -195,12 +196,14 @@ def plan_page(rows: Sequence[PlannedStage], machine: Machine) -> str:
     )
     lines.append("")
     lines += _table("model | stage | jobs | operations | largest job | disk | time", map(_stage_cells, rows))
+    rate = f"{machine.gflops:.0f} GFLOP/s in float64"
+    if machine.measured:
+        where = f"the {machine.cores} cores of this machine, on which products ran at {rate} just now"
+    else:
+        where = f"a machine of {machine.cores} cores on which products run at {rate}"
     lines += [
         "",
-        (
-            f"Times are for the {machine.cores} cores of this machine, on which products ran at {machine.gflops:.0f} "
-            "GFLOP/s in float64 just now: right within a factor of two, without fetching."
-        ),
+        f"Times are for {where}: right within a factor of two, without fetching.",
         "Pairs are the observed ones; every null sample has as many.",
     ]
     if any(row.known_from == "shape" for row in rows):

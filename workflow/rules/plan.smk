@@ -20,6 +20,7 @@ rule plan:
         models=list(MODELS.values()),
         stages={name: STUDY.stages_of(name) for name in MODELS},
         headers={name: f"results/weights/{name}/headers.json" for name in MODELS},
+        machine=SETTINGS.get("plan"),
         samples=SETTINGS["nulls"]["samples"],
         tokens=SETTINGS["activations"]["windows"]
         * SETTINGS["activations"]["window_tokens"],
