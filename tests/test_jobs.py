@@ -1,4 +1,5 @@
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -104,3 +105,32 @@ def test_a_fault_ends_a_job_with_its_traceback(tmp_path):
     for text in (done.stderr, log):
         assert "Traceback" in text
         assert "ZeroDivisionError" in text
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from headspaces.jobs import reuse_memory
+if sys.argv[1] == "reused":
+    reuse_memory()
+def pages():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(2):
+    np.ones(2**22)
+before = pages()
+for _ in range(20):
+    np.ones(2**22)
+print(pages() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
+def test_memory_of_large_arrays_is_reused():
+    """Twenty arrays of 32 MiB, one after the other, need the pages of one."""
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+
+    def new_pages(how):
+        command = [sys.executable, "-c", FAULTS, how]
+        return int(subprocess.run(command, capture_output=True, check=True, env=environment).stdout)
+
+    assert new_pages("reused") < 100 < new_pages("returned")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headspaces.errors import InputError
-from headspaces.jobs import SOURCE
+from headspaces.jobs import SOURCE, reuse_memory
 from headspaces.named_models import find_model
 from headspaces.quick_look import ACROSS, WITHIN, compare_models, inspect_model, strongest_pairs
 
@@ -36,6 +36,7 @@ COMPARED = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status: 0, or 2 for something that the user can mend."""
     options = _parser().parse_args(arguments)
+    reuse_memory()
     try:
         found = [find_model(text, options.results, _table(options.models_table)) for text in options.models]
         result = options.look(found, options)

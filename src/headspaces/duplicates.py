@@ -60,7 +60,7 @@ def tensor_sums(blocks: Iterable[str | Path]) -> dict[str, str]:
 
     Gains are left out: those of untrained norms are all alike.
     """
-    sums = {}
+    sums: dict[str, str] = {}
     for path in map(Path, blocks):
         tensors = read_header(path, path.name)
         values = json.loads(read_metadata(path)["sha256"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import logging
 import os
 import platform
@@ -170,6 +171,21 @@ def release_dead_locks(folder: Path = Path(".snakemake")) -> None:
     own.touch()
 
 
+def reuse_memory() -> None:
+    """Let this process keep the memory that large arrays gave back, instead of returning it to the system each time.
+
+    A new page costs as much as the arithmetic on it: null samples took a quarter more time without this. Arrays from
+    256 MiB on are still returned, so that peaks stay. Does nothing where the C library is not glibc.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    # M_ARENA_MAX: one heap for all threads, since others hold no large arrays; M_MMAP_THRESHOLD; M_TRIM_THRESHOLD.
+    for option, value in ((-8, 1), (-3, 2**28), (-1, 2**31 - 1)):
+        mallopt(option, value)
+
+
 def worker_count() -> int:
     """Threads that this process may use: its CPUs, or fewer where the job was given fewer (``OMP_NUM_THREADS``)."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -204,6 +220,7 @@ def job(log_path: str, threads: int) -> Iterator[logging.Logger]:
     import headspaces
 
     os.environ["OMP_NUM_THREADS"] = str(threads)
+    reuse_memory()
     Path(log_path).parent.mkdir(parents=True, exist_ok=True)
     handlers: list[logging.Handler] = [
         logging.FileHandler(log_path, mode="w", encoding="utf-8"),
