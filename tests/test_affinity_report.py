@@ -17,7 +17,7 @@ from headspaces import report_items
 from headspaces.affinity import affinity
 from headspaces.affinity_numbers import AFFINITY_NUMBERS, SCATTER_BINS
 from headspaces.affinity_results import classes_of, pk_and_cs
-from headspaces.figures import NOTHING, draw_figure, make_figure
+from headspaces.figures import NOTHING, draw_figure, layered, make_figure
 from headspaces.figures import affinity as drawing
 from headspaces.figures.panels import colour
 from headspaces.head_classes import HeadClasses, class_arrays, classes_by_pattern, read_head_classes
@@ -195,7 +195,7 @@ class TestFigures:
         assert len(data) == 16 + 8 + 8
         keys = data[data["spaces"] == "OK"]
         drawing.figure4(keys, axes)
-        widths = [line.get_linewidth() for line in axes.lines if line.get_linestyle() == "-"]
+        widths = [line.get_linewidth() for line in axes.lines[: len(keys)]]
         assert np.argmax(widths) == keys["pk"].to_numpy().argmax()
         assert axes.lines[int(np.argmax(widths))].get_xdata()[0] == keys.loc[keys["pk"].idxmax(), "source_head"]
         assert data["isotropic"].iloc[0] == pytest.approx(0.25)
@@ -210,9 +210,12 @@ class TestFigures:
         inside = (pk <= first["pk_limit"]) & (cs <= first["cs_limit"])
         assert queries["n_pairs_in_bin"].sum() == inside.sum()
         drawing.figure5(queries, axes)
-        drawn = axes.collections[0].get_array().reshape(SCATTER_BINS, SCATTER_BINS)
-        at = np.argwhere(np.nan_to_num(np.ma.filled(drawn, np.nan)) > 0)
-        width = np.array([first["pk_limit"], first["cs_limit"]]) / SCATTER_BINS
+        # So few pairs are drawn in wider cells.
+        cells = SCATTER_BINS // drawing.COARSER
+        drawn = np.nan_to_num(np.ma.filled(axes.collections[0].get_array().reshape(cells, cells), np.nan))
+        assert drawn.sum() == inside.sum()
+        at = np.argwhere(drawn > 0)
+        width = np.array([first["pk_limit"], first["cs_limit"]]) / cells
         pairs = np.stack([pk, cs], axis=1)[inside]
         for low in at * width:
             assert np.any((pairs >= low - 1e-9) & (pairs <= low + width + 1e-9), axis=0).all()
@@ -220,9 +223,9 @@ class TestFigures:
 
     def test_layers_go_up_with_tokens_as_they_are(self, tiny, axes, monkeypatch):
         arrows = []
-        monkeypatch.setattr(drawing, "_arrow", lambda _, start, stop, kind, **__: arrows.append((start, stop, kind)))
+        monkeypatch.setattr(layered, "draw_edge", lambda _, points, kind: arrows.append((points[0], points[-1], kind)))
         data = AFFINITY_NUMBERS["pk_figure6"]([tiny])
-        drawing.figure6(data, axes)
+        layered.figure6(data, axes)
         texts = [text.get_text() for text in axes.texts]
         assert texts.count("one $x$ _ ·") == 8
         boxes = [one for one in axes.patches if isinstance(one, Rectangle)]
@@ -238,6 +241,46 @@ class TestFigures:
             )
             side = np.sign(round(stop[0] - box.get_x() - box.get_width() / 2, 9))
             assert side == {"OQ": -1, "OK": 0, "OV": 1}[kind]
+
+    def test_ports_are_those_that_a_head_has(self, tiny, axes):
+        data = AFFINITY_NUMBERS["pk_figure6"]([tiny])
+        layered.figure6(data, axes)
+        boxes = [one for one in axes.patches if isinstance(one, Rectangle)]
+        letters = [text for text in axes.texts if text.get_text() in list("OQKV")]
+        ports = [
+            {
+                text.get_text()
+                for text in letters
+                if box.get_x() < text.xy[0] < box.get_x() + box.get_width()
+                and abs(text.xy[1] - box.get_y() - box.get_height() / 2) < 0.5
+            }
+            for box in boxes
+        ]
+        shared = (data["kind"] == "key-value").sum()
+        assert ports.count({"K", "V"}) == shared > 0
+        assert ports.count({"Q", "O"}) == len(boxes) - shared
+
+    def test_edges_go_around_the_boxes_between(self, axes):
+        places = [(0.5, 0.0), (0.25, 1.0), (0.5, 1.0), (0.75, 1.0), (0.5, 2.0)]
+        streets = layered.Streets.between(places, width=0.1, height=0.4)
+        start, stop = (0.5, 0.2), (0.5, 1.8)
+        routes = [streets.route(start, stop) for _ in range(3)]
+        for points in routes:
+            layered.draw_edge(axes, points, "OQ")
+        for points, patch in zip(routes, axes.patches, strict=True):
+            assert (points[0], points[-1]) == (start, stop)
+            (curve,) = patch._path_original.to_polygons(closed_only=False)
+            assert np.all(np.diff(curve[:, 1]) >= 0)
+            beside = curve[abs(curve[:, 1] - 1) <= 0.2]
+            assert len(beside)
+            assert np.abs(beside[:, 0] - 0.5).min() > 0.05
+        # They keep apart.
+        assert len({points[1] for points in routes}) == 3
+
+    def test_a_free_way_is_straight(self):
+        streets = layered.Streets.between([(0.1, 0.0), (0.1, 1.0), (0.9, 2.0)], width=0.1, height=0.4)
+        for x, y in streets.route((0.1, 0.2), (0.9, 1.8))[1:-1]:
+            assert x == pytest.approx(0.1 + 0.8 * (y - 0.2) / 1.6)
 
     def test_attention_maps(self, tiny, axes):
         data = AFFINITY_NUMBERS["pk_figure7"]([tiny])
@@ -256,6 +299,8 @@ class TestFigures:
         assert texts[1, 0] == "1.000"  # source Q, target K
         assert texts[2, 1] == "∞"
         assert texts[3, 3] == ""
+        assert axes.images[0].get_array().mask.sum() == 2  # an infinite number has no colour
+        assert [line.get_label() for line in axes.lines] == ["no pair in a bin where random subspaces have ten or more"]
 
     def test_histograms_are_shares(self, tiny, axes):
         data = AFFINITY_NUMBERS["pk_figure8"]([tiny])
@@ -279,7 +324,8 @@ class TestFigures:
 
     @pytest.mark.parametrize("name", list(AFFINITY_NUMBERS))
     def test_nothing_to_show(self, name, bare):
-        assert make_figure(name, AFFINITY_NUMBERS[name]([bare])).texts[0].get_text() == NOTHING
+        text = make_figure(name, AFFINITY_NUMBERS[name]([bare])).texts[0].get_text()
+        assert text == NOTHING + (": two layers" if name == "pk_figure4" else "")
 
 
 class TestGPT2:

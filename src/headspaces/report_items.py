@@ -357,7 +357,7 @@ FIGURES: Mapping[str, Item] = {
         needs=("overlaps", "affinity"),
         uses=("attention",),
         notes=(
-            "Width of a line: from PK's mean for random subspaces to the model's largest PK.",
+            "A line at PK's mean for random subspaces has no width, one at the model's largest PK the full width.",
             "Classes: by attention, at least 0.4.",
         ),
     ),
@@ -372,7 +372,7 @@ FIGURES: Mapping[str, Item] = {
         uses=("attention",),
         notes=(
             "Writes leave a head at its top; queries, keys and values enter at its bottom, from the left.",
-            "Words: the tokens whose centred unembedding vectors lie closest to the head's write space.",
+            "Words, of models that were run: tokens whose centred unembedding vectors lie closest to the write space.",
             KEY_VALUE_HEADS,
         ),
     ),

@@ -70,19 +70,22 @@ def make_figure(name: str, numbers: pd.DataFrame) -> Figure:
     arrangement = ARRANGEMENTS[name]
     rows = arrangement.rows(numbers) if len(numbers) else []
     width, unit = matplotlib.rcParams["figure.figsize"]
-    figure = Figure(figsize=(width, unit * arrangement.height * max(1, len(rows)) + 0.25))
+    heights = [max(panel.inches or unit * arrangement.height for panel in row) for row in rows]
+    figure = Figure(figsize=(width, sum(heights) + 0.25))
     if not rows:
-        figure.text(0.5, 0.5, NOTHING, ha="center", va="center")
+        figure.set_figheight(0.5)
+        subject = f": {arrangement.subject}" if arrangement.subject else ""
+        figure.text(0.5, 0.5, NOTHING + subject, ha="center", va="center")
         return figure
-    grid = _draw_panels(figure, rows)
+    grid = _draw_panels(figure, rows, heights)
     _label_outside(grid)
     _colour_bars(figure, rows, grid)
     _legend(figure, [axes for line in grid for axes in line])
     return figure
 
 
-def _draw_panels(figure: Figure, rows: Rows) -> list[list[Axes]]:
-    spec = figure.add_gridspec(len(rows), max(len(row) for row in rows))
+def _draw_panels(figure: Figure, rows: Rows, heights: Sequence[float]) -> list[list[Axes]]:
+    spec = figure.add_gridspec(len(rows), max(len(row) for row in rows), height_ratios=heights)
     grid = [[figure.add_subplot(spec[line, place]) for place in range(len(row))] for line, row in enumerate(rows)]
     for row, line in zip(rows, grid):
         for panel, axes in zip(row, line):
@@ -124,4 +127,6 @@ def _legend(figure: Figure, panels: Iterable[Axes]) -> None:
         # A letter of the legend is about 0.05 inches wide, a line's sample with its gaps 0.5.
         columns = int(figure.get_figwidth() / (0.5 + 0.05 * max(len(label) for label in found)))
         columns = max(1, min(columns, len(found)))
-        figure.legend(list(found.values()), list(found), loc="outside upper center", ncols=columns)
+        # The legend fills its columns one by one; people read rows.
+        order = [label for column in range(columns) for label in list(found)[column::columns]]
+        figure.legend([found[label] for label in order], order, loc="outside upper center", ncols=columns)

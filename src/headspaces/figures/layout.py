@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 from matplotlib.axes import Axes
 
-from headspaces.figures import affinity, panels, schematic
+from headspaces.figures import affinity, layered, panels, schematic
 from headspaces.figures.panels import arrow
 
 Draw = Callable[[pd.DataFrame, Axes], None]
+
+FEW_LAYERS_INCHES = 1.4
+"""Height of figure 9's panels for a model that has a handful of layer pairs."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,15 @@ class Panel:
         Puts them in the axes.
     bar
         Label of the colour bar, where colour is a scale.
+    inches
+        Height, where it is not that of the figure's rows.
     """
 
     title: str
     data: pd.DataFrame
     draw: Draw
     bar: str = ""
+    inches: float | None = None
 
 
 Rows = list[list[Panel]]
@@ -49,10 +55,13 @@ class Arrangement:
         Makes the rows from the numbers; no row where there are no numbers.
     height
         Height of a row of panels in the style's unit.
+    subject
+        What a model must have to be shown, where it is not said by the stages that the figure needs.
     """
 
     rows: Callable[[pd.DataFrame], Rows]
     height: float = 1.0
+    subject: str = ""
 
 
 def _flow(found: Sequence[Panel], columns: int) -> Rows:
@@ -60,8 +69,8 @@ def _flow(found: Sequence[Panel], columns: int) -> Rows:
     return [list(found[start : start + columns]) for start in range(0, len(found), columns)]
 
 
-def _by_space(draw: Draw) -> Callable[[pd.DataFrame], Rows]:
-    """One panel for each kind of space of each model, four in a row."""
+def _by_space(draw: Draw, deep: int = 1000) -> Callable[[pd.DataFrame], Rows]:
+    """One panel for each kind of space of each model, four in a row, or two where a model has ``deep`` layers."""
 
     def rows(numbers: pd.DataFrame) -> Rows:
         found = []
@@ -70,7 +79,7 @@ def _by_space(draw: Draw) -> Callable[[pd.DataFrame], Rows]:
                 f", layer {data['layer'].iloc[0]}" if data["layer"].nunique() == 1 and draw is panels.figure2 else ""
             )
             found.append(Panel(f"{model}\n{spaces}{layer}", data, draw))
-        return _flow(found, 4)
+        return _flow(found, 2 if numbers["layer"].max() >= deep else 4)
 
     return rows
 
@@ -115,6 +124,23 @@ def _rows_below(draws: Mapping[Draw, str]) -> Callable[[pd.DataFrame], Rows]:
         return found
 
     return rows
+
+
+def _layer_pairs(numbers: pd.DataFrame) -> Rows:
+    """For each model a row of ratios and one of directions; a model of few layers has small squares."""
+    rows = _rows_below({panels.figure9_ratio: "", panels.figure9_direction: ""})(numbers)
+    return [
+        [replace(panel, inches=FEW_LAYERS_INCHES if panel.data["reader_layer"].max() < 4 else None) for panel in row]
+        for row in rows
+    ]
+
+
+def _layered(numbers: pd.DataFrame) -> Rows:
+    """One graph below the other, each as high as its layers need."""
+    return [
+        [Panel(str(model), data, layered.figure6, inches=layered.panel_inches(data))]
+        for model, data in numbers.groupby("model", sort=False)
+    ]
 
 
 def _graphs_by_method(numbers: pd.DataFrame) -> Rows:
@@ -162,15 +188,13 @@ ARRANGEMENTS: Mapping[str, Arrangement] = {
     "figure4": Arrangement(_rows_below({panels.figure4_pairs: "pairs", panels.figure4_ratio: ""})),
     "figure5": Arrangement(_quantities_beside({"spearman": panels.figure5_spearman, "linear": panels.figure5_linear})),
     "figure6": Arrangement(_quantities_beside({"mean": panels.figure6, "spread": panels.figure6})),
-    "figure7": Arrangement(_by_space(panels.figure7)),
+    "figure7": Arrangement(_by_space(panels.figure7, deep=17)),
     "figure8": Arrangement(_by_space(panels.figure8)),
-    "figure9": Arrangement(
-        _rows_below({panels.figure9_ratio: "", panels.figure9_direction: ""}), height=1.2
-    ),
+    "figure9": Arrangement(_layer_pairs, height=1.2),
     "pk_figure1": Arrangement(_graphs_by_method, height=2.2),
-    "pk_figure4": Arrangement(_rows_below({affinity.figure4: ""})),
+    "pk_figure4": Arrangement(_rows_below({affinity.figure4: ""}), subject="two layers"),
     "pk_figure5": Arrangement(_rows_below({affinity.figure5: "pairs"}), height=1.2),
-    "pk_figure6": Arrangement(_by_model(affinity.figure6, columns=1), height=4.5),
+    "pk_figure6": Arrangement(_layered),
     "pk_figure7": Arrangement(_patterns),
     "pk_figure8": Arrangement(_informativeness),
 }  # fmt: skip

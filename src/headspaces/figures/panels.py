@@ -64,9 +64,9 @@ def figure3(data: pd.DataFrame, axes: Axes) -> None:
         # Constant overlaps (r = 0) stand at the lower end, where the log scale has its last place for them.
         r = np.maximum(rows["r"].to_numpy(), low)
         tint, x, above = colour(str(spaces)[-1]), place + _jitter(r), rows["n_above_all"].to_numpy(dtype=bool)
-        axes.scatter(x[above], r[above], s=5, color=tint, alpha=0.5, lw=0)
-        axes.scatter(x[~above], r[~above], s=12, color=tint, marker="^", lw=0)
         _median_bar(axes, place, r)
+        axes.scatter(x[above], r[above], s=5, color=tint, alpha=0.5, lw=0, zorder=4 if r.size < 10 else 1)
+        axes.scatter(x[~above], r[~above], s=12, color=tint, marker="^", lw=0)
         axes.annotate(
             f"{above.sum()}/{r.size}",
             (place, 0.99),
@@ -76,6 +76,8 @@ def figure3(data: pd.DataFrame, axes: Axes) -> None:
             size=5.5,
         )
     axes.axhline(1, color=colour("observed"), lw=0.7, ls="--")
+    for marker, size, label in (("o", 2.2, "above all null samples"), ("^", 3.5, "not above"), ("_", 9, "median")):
+        axes.plot([], [], marker, ms=size, color=colour("observed"), label=label)
     _log(axes, "y")
     # The counts stand above all points.
     axes.set_ylim(low / 1.05, high * (high / low) ** 0.14)
@@ -106,7 +108,7 @@ def figure7(data: pd.DataFrame, axes: Axes) -> None:
     """Median and 95th percentile of rho by layer; the null models' 5-95 % as bars beside the observed points."""
     shifts = {"observed": 0.0, "rotation": -0.25, "reassignment": 0.25}
     # Marks of neighbouring layers do not meet.
-    size = float(np.clip(45 / (data["layer"].max() + 1), 1.2, 3))
+    size = float(np.clip(60 / (data["layer"].max() + 1), 1.2, 3))
     for series, rows in _series(data):
         for quantity, part in rows.groupby("quantity", sort=False):
             x = part["layer"].to_numpy(dtype=float) + shifts[series]
@@ -144,6 +146,8 @@ def figure9_ratio(data: pd.DataFrame, axes: Axes) -> None:
     r = _by_layers(data, data["r"])
     palette = matplotlib.colormaps[matplotlib.rcParams["image.cmap"]].with_extremes(under=colour("random"), bad="none")
     mesh = axes.pcolormesh(_edges(r), _edges(r), r, norm=LogNorm(*RATIO_LIMITS), cmap=palette, rasterized=True)
+    if (r < RATIO_LIMITS[0]).any():
+        axes.plot([], [], "s", color=colour("random"), ms=5, label="r below 1")
     _layer_pairs(axes)
     # No reader is earlier than its writer: that corner is free for the scale.
     scale = axes.inset_axes((0.07, 0.07, 0.05, 0.4))
@@ -168,7 +172,7 @@ def figure4_pairs(data: pd.DataFrame, axes: Axes) -> None:
     """Energy share against rho as hexagons, counts on a log scale; dashed, where isotropic writes would lie."""
     span = (0.0, float(max(data["rho"].max(), data["energy_fraction"].max())))
     axes.hexbin(data["rho"], data["energy_fraction"], gridsize=40, bins="log", extent=(*span, *span), mincnt=1, lw=0.1)
-    axes.plot(span, span, color=colour("observed"), ls="--", lw=0.7)
+    axes.plot(span, span, color=colour("observed"), ls="--", lw=0.7, label="equal")
     axes.set(xlabel="ρ", ylabel=r"energy share $\mathrm{tr}(P_V C)\,/\,\mathrm{tr}\,C$")
 
 
@@ -178,10 +182,10 @@ def figure4_ratio(data: pd.DataFrame, axes: Axes) -> None:
     ratio = ratio[np.isfinite(ratio) & (ratio > 0)]
     low, middle, high = np.quantile(ratio, (0.05, 0.5, 0.95))
     edges = np.geomspace(ratio.min(), ratio.max() * (1 + 1e-9), 61)
-    axes.axvspan(low, high, color=colour("random"), alpha=0.25, lw=0)
+    axes.axvspan(low, high, color=colour("random"), alpha=0.25, lw=0, label="5–95 % of the pairs")
     axes.hist(ratio, edges.tolist(), color=colour(data["spaces"].iloc[0][-1]), lw=0)
-    axes.axvline(middle, color=colour("observed"))
-    axes.axvline(1, color=colour("observed"), ls="--", lw=0.7)
+    axes.axvline(middle, color=colour("observed"), label="median")
+    axes.axvline(1, color=colour("observed"), ls="--", lw=0.7, label="equal")
     _log(axes, "x")
     axes.set(xlabel="energy share / ρ", ylabel="pairs")
 
