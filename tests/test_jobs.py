@@ -47,7 +47,7 @@ def test_a_full_disk_is_said(tmp_path):
 
 def test_sources_are_the_import_closure():
     names = {Path(file).relative_to(SOURCE).as_posix() for file in sources("overlaps")}
-    assert names == {f"headspaces/{name}.py" for name in ("overlaps", "jobs", "errors")}
+    assert names == {f"headspaces/{name}.py" for name in ("overlaps", "devices", "jobs", "errors")}
     of_bases = {Path(file).name for file in sources("bases")}
     assert "overlaps.py" not in of_bases
     assert {"bases.py", "heads.py"} <= of_bases

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from headspaces.affinity_scores import FAMILIES, Maps
+from headspaces.devices import Place, unmoved
 from headspaces.errors import InputError
 from headspaces.heads import LayerHeads
 from headspaces.informativeness import informativeness
@@ -34,6 +35,7 @@ def affinity(
     same_kind: bool = False,
     fold_pk: bool = False,
     dtype: str = "float64",
+    place: Place = unmoved,
 ) -> dict[str, np.ndarray]:
     """Scores of all heads with all heads of later layers.
 
@@ -50,6 +52,8 @@ def affinity(
         Whether the norms are folded into the spaces of ``pk``.
     dtype
         Of the arithmetic: ``float64`` or ``float32``.
+    place
+        Puts factors where the kernel is to be computed. What the factors are made by, and Procrustes, are LAPACK's.
 
     Returns
     -------
@@ -77,12 +81,12 @@ def affinity(
     """
     parts: dict[str, dict[tuple[int, int], np.ndarray]] = {}
     for i in range(len(blocks)):
-        source = _read_maps(blocks[i], fold_pk, dtype)
+        source = _read_maps(blocks[i], fold_pk, dtype, place)
         d_model, d_head = source.weights.factors.shape[2:]
         for j in range(i, len(blocks)):
             # The later block is held by the iterator alone: it is gone before the next is read.
             for name, part in _block_scores(
-                source, None if j == i else _read_maps(blocks[j], fold_pk, dtype), scores, same_kind
+                source, None if j == i else _read_maps(blocks[j], fold_pk, dtype, place), scores, same_kind
             ):
                 parts.setdefault(name, {})[i, j] = part
     arrays = {name: _assembled(part, len(blocks)) for name, part in parts.items()}
@@ -90,13 +94,13 @@ def affinity(
     return arrays | {"kl": informativeness(pk, d_model, d_head)}
 
 
-def _read_maps(read: Block, fold_pk: bool, dtype: str) -> Maps:
+def _read_maps(read: Block, fold_pk: bool, dtype: str, place: Place) -> Maps:
     layers = read()
     if missing := [kind for kind in KINDS if kind not in layers[0].factors]:
         raise InputError(
             f"layer {layers[0].layer}: no weights of kind {', '.join(missing)}; affinity needs the kinds OQKV"
         )
-    return Maps(layers, fold_pk, dtype)
+    return Maps(layers, fold_pk, dtype, place)
 
 
 def _block_scores(

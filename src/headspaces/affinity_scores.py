@@ -35,6 +35,7 @@ import numpy as np
 from jaxtyping import Float
 
 from headspaces.bases import orthonormal_bases
+from headspaces.devices import Place, unmoved
 from headspaces.heads import LayerHeads, fold, kv_heads_of
 from headspaces.jobs import map_in_order
 from headspaces.models import KINDS
@@ -57,10 +58,13 @@ class Stacks:
         The heads of each layer, kind after kind.
     places
         Where each kind's heads are.
+    place
+        Puts factors where the kernel is to be computed.
     """
 
     factors: Float[np.ndarray, "layer head rows width"]
     places: Mapping[str, slice]
+    place: Place = unmoved
 
     def __getitem__(self, kinds: str) -> Float[np.ndarray, "layer _head rows width"]:
         """Return the factors of one kind, or of kinds that follow each other."""
@@ -76,9 +80,10 @@ class Stacks:
         return replace(self, factors=factors)
 
 
-def join_kinds(by_kind: Mapping[str, Float[np.ndarray, "layer _head rows width"]]) -> Stacks:
+def join_kinds(by_kind: Mapping[str, Float[np.ndarray, "layer _head rows width"]], place: Place = unmoved) -> Stacks:
     """Put the factors of several kinds into one array."""
-    return Stacks(np.concatenate(list(by_kind.values()), axis=1), _places({k: s.shape[1] for k, s in by_kind.items()}))
+    places = _places({kind: stack.shape[1] for kind, stack in by_kind.items()})
+    return Stacks(np.concatenate(list(by_kind.values()), axis=1), places, place)
 
 
 def _places(n_heads: Mapping[str, int]) -> dict[str, slice]:
@@ -97,18 +102,20 @@ class Maps:
         Whether the bases are those of the folded maps.
     dtype
         Of the arithmetic.
+    place
+        Puts factors where the kernel is to be computed.
     """
 
-    def __init__(self, layers: Sequence[LayerHeads], fold_pk: bool, dtype: str) -> None:
+    def __init__(self, layers: Sequence[LayerHeads], fold_pk: bool, dtype: str, place: Place = unmoved) -> None:
         self._norms = [(one.read_norm, one.write_norm) for one in layers]
         self._fold = fold_pk
         places = _places({kind: len(layers[0].factors[kind]) for kind in KINDS})
         shape = len(layers), places[KINDS[-1]].stop, *layers[0].factors[KINDS[0]].shape[1:]
-        self.weights = Stacks(np.empty(shape, dtype), places)
+        self.weights = Stacks(np.empty(shape, dtype), places, place)
         """``W_O`` and ``W_X^T``."""
         for own, one in zip(self.weights.factors, layers, strict=True):
-            for kind, place in places.items():
-                own[place] = one.factors[kind]
+            for kind, heads in places.items():
+                own[heads] = one.factors[kind]
 
     @cached_property
     def bases(self) -> Stacks:
@@ -146,7 +153,7 @@ class Maps:
             return _layer_by_layer(np.matmul, by_query_head(self.weights, kind), by_query_head(self.triangles, partner))
 
         partners = {"O": "V", "Q": "K", "K": "Q", "V": "O"}
-        return join_kinds({kind: product_with(kind, partners[kind]) for kind in kinds})
+        return join_kinds({kind: product_with(kind, partners[kind]) for kind in kinds}, self.weights.place)
 
     @property
     def centred_triangles(self) -> Stacks:
@@ -165,7 +172,7 @@ def _kernel(source: Stacks, target: Stacks | None, sources: str, targets: str) -
         return _rectangle_kernel(source, target, sources, targets)
     by_kind = {kind: source[kind] for kind in source.kinds if kind in sources + targets}
     own = "".join(kind for kind in sources if kind in targets)
-    found = layer_overlaps(by_kind, within=own, sources=sources, targets=targets)
+    found = layer_overlaps(by_kind, within=own, sources=sources, targets=targets, place=source.place)
     pairs: Pairs = {}
     for x, y in product(sources, targets):
         pairs[x + y] = found.across.get(x + y, np.full(_pairs_shape(source[x], source[y]), np.nan))
@@ -177,7 +184,7 @@ def _kernel(source: Stacks, target: Stacks | None, sources: str, targets: str) -
 
 def _rectangle_kernel(source: Stacks, target: Stacks, sources: str, targets: str) -> Pairs:
     left, right = source[sources], target[targets]
-    kernel = squared_overlaps(left.reshape(-1, *left.shape[2:]), right.reshape(-1, *right.shape[2:]))
+    kernel = squared_overlaps(*(source.place(stack.reshape(-1, *stack.shape[2:])) for stack in (left, right)))
     pairs = kernel.reshape(*left.shape[:2], *right.shape[:2]).transpose(0, 2, 1, 3)
     rows, columns = (
         _places({kind: stacks[kind].shape[1] for kind in kinds})

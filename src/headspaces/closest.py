@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 from jaxtyping import Float, Int
 
-from headspaces.draws import to_numpy
+from headspaces.devices import Array, to_numpy
 from headspaces.overlaps import SINE_FROM, smallest_angles
 
 PAIR_BYTES = 2**26
@@ -66,10 +66,10 @@ def pairs_within(
         grams = xp.permute_dims(xp.reshape(products, (stop - start, d_head, -1, d_head)), (0, 2, 1, 3))
         # Row i of the block is head start + i, column j is head start + 1 + j.
         i, j = np.nonzero(np.arange(stop - start)[:, None] <= np.arange(n - 1 - start))
-        grams = grams[i, j]
+        grams = grams[_numbers(xp, i, bases), _numbers(xp, j, bases)]
         squared[start + i, start + 1 + j] = to_numpy(xp.sum(grams * grams, axis=(1, 2)))
-        both = (ranks[start + i] > 0) & (ranks[start + 1 + j] > 0)
-        search.add(grams[both], start + i[both], start + 1 + j[both])
+        both = np.flatnonzero((ranks[start + i] > 0) & (ranks[start + 1 + j] > 0))
+        search.add(_chosen(xp, grams, both), start + i[both], start + 1 + j[both])
     return squared[np.triu_indices(n, 1)], search.angle()
 
 
@@ -89,7 +89,7 @@ class _Search:
         xp = self._xp
         squares = xp.matrix_transpose(grams) @ grams
         alive = self._candidates(squares)
-        eigenvalues = to_numpy(xp.linalg.eigvalsh(xp.astype(squares[alive], xp.float64)))[:, -1]
+        eigenvalues = np.linalg.eigvalsh(to_numpy(_chosen(xp, squares, alive)).astype(np.float64))[:, -1]
         self._best = max(self._best, float(eigenvalues.max(initial=-1.0)))
         self._found += zip(eigenvalues.tolist(), i[alive].tolist(), j[alive].tolist(), strict=True)
 
@@ -105,11 +105,12 @@ class _Search:
                 log_trace = np.log(to_numpy(trace).astype(np.float64))
             lower, upper = np.exp((log_scale + log_trace) / p), np.exp((log_scale + log_trace / 2) / p)
             self._best = max(self._best, float(lower.max()) * (1 - self._slack))
-            kept = upper * (1 + self._slack) >= self._best
+            kept = np.flatnonzero(upper * (1 + self._slack) >= self._best)
             alive, log_scale = alive[kept], log_scale[kept]
             if len(alive) <= 1:
                 break
-            power, log_trace = _unit_trace(xp, power[kept] @ power[kept], trace[kept])
+            power = _chosen(xp, power, kept)
+            power, log_trace = _unit_trace(xp, power @ power, _chosen(xp, trace, kept))
             log_scale = 2 * log_scale + log_trace
         return alive
 
@@ -127,6 +128,15 @@ class _Search:
 
     def _double(self, head: int) -> np.ndarray:
         return to_numpy(self._bases[head : head + 1, :, :]).astype(np.float64)
+
+
+def _numbers(xp: Any, numbers: Int[np.ndarray, " number"], like: Array) -> Array:
+    """Put indices where the array is that they are for."""
+    return xp.asarray(numbers, device=device(like))
+
+
+def _chosen(xp: Any, array: Array, numbers: Int[np.ndarray, " number"]) -> Array:
+    return xp.take(array, _numbers(xp, numbers, array), axis=0)
 
 
 def _unit_trace(xp: Any, matrices: Any, trace: Any) -> tuple[Any, np.ndarray]:

@@ -222,6 +222,8 @@ def _expectation(error: Any) -> str:
     if error.validator == "type":
         hint = "; write 1.0e-6, since YAML reads 1e-6 as text" if error.validator_value == "number" else ""
         return f"must be of type {error.validator_value}{hint}"
+    if error.validator == "enum":
+        return f"must be one of {', '.join(map(str, error.validator_value))}"
     return f"must have {error.validator} {error.validator_value}"
 
 

@@ -15,6 +15,9 @@ from headspaces.stage_costs import MIB, STAGES, START_SECONDS, Cost, Workload
 CORE_GFLOPS = 10.0
 """Rate per thread at which the requested minutes are reckoned: half of what a core of 2015 gives in float64."""
 
+GPU_PROCESS = 3 * 1024 * MIB
+"""Torch's libraries, the GPU's, and the driver's part of a process: from above."""
+
 MARGIN = 1.3
 """Requested memory over the predicted peak."""
 
@@ -36,9 +39,9 @@ def stage_cost(stage: str, model: Model, work: Workload | None = None) -> Cost:
     return STAGES[stage](model, work or Workload())
 
 
-def memory_mb(stage: str, model: Model, threads: int = 1, attempt: int = 1) -> int:
+def memory_mb(stage: str, model: Model, threads: int = 1, attempt: int = 1, device: str = "cpu") -> int:
     """Return the memory to ask for, in MiB: the predicted peak with a margin, and half as much more for every retry."""
-    peak = stage_cost(stage, model, Workload(threads)).memory
+    peak = stage_cost(stage, model, Workload(threads)).memory + (GPU_PROCESS if device == "cuda" else 0)
     return math.ceil(MARGIN * peak / MIB * (1 + (attempt - 1) / 2))
 
 

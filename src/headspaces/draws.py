@@ -11,16 +11,14 @@ transpose of a contiguous array and its columns are the contiguous ones.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 from jaxtyping import Float, Int
 
 from headspaces.bases import RANK_RTOL, orthonormal_bases
-
-Array: TypeAlias = Any
-"""A numpy array or a torch tensor."""
+from headspaces.devices import Array, to_numpy
 
 BLOCK = 128
 """Reflectors that are applied together; half as many in small matrices."""
@@ -183,8 +181,3 @@ def _thorough_basis(xp: Any, factors: Array, rtol: float) -> tuple[Array, int]:
 
 def _norm(xp: Any, matrices: Array) -> Array:
     return xp.sqrt(xp.sum(matrices * matrices, axis=(1, 2)))
-
-
-def to_numpy(array: Array) -> np.ndarray:
-    """Give the array as numpy's, from whatever device it is on."""
-    return array if isinstance(array, np.ndarray) else np.asarray(array.cpu())

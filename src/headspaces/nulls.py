@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
@@ -22,15 +22,13 @@ from tqdm import tqdm
 
 from headspaces.bases import RANK_RTOL
 from headspaces.closest import pairs_within
+from headspaces.devices import Array, Place, unmoved
 from headspaces.draws import generator, orthonormalised, random_subspaces, reassigned, rotated
 from headspaces.errors import InputError
 from headspaces.jobs import map_in_order
 from headspaces.models import Shape
 from headspaces.overlaps import layer_overlaps, normalised, smaller_ranks
 from headspaces.statistics import isotropic_mean, isotropic_sd, pair_statistics, upper_median_layer
-
-Array: TypeAlias = Any
-"""A numpy array or a torch tensor."""
 
 NULL_MODELS: Mapping[str, Callable[[Array, np.random.Generator], Array]] = {
     "rotation": rotated,
@@ -41,7 +39,7 @@ NULL_MODELS: Mapping[str, Callable[[Array, np.random.Generator], Array]] = {
 RANDOM_PAIRS = 100
 """Pairs of random subspaces that are drawn beside the analytic mean and deviation, as many as RW has."""
 
-OWN_ATTRIBUTES = {"null", "first_sample", "n_samples", "package_version"}
+OWN_ATTRIBUTES = {"null", "first_sample", "n_samples", "package_version", "device"}
 """Attributes of a shard's file in which it may differ from another shard of the model."""
 
 
@@ -79,7 +77,7 @@ class NullRun:
     dtype: str = "float64"
     figure_layers: Mapping[str, int | None] = field(default_factory=dict)
     rtol: float = RANK_RTOL
-    place: Callable[[np.ndarray], Array] = np.asarray
+    place: Place = unmoved
 
     @property
     def readers(self) -> str:

@@ -23,17 +23,16 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace, device, is_numpy_namespace
+from array_api_compat import array_namespace, device, is_numpy_array, is_numpy_namespace
 from jaxtyping import Float, Int
 
+from headspaces.devices import BATCH_BYTES, Array, Place, tile_rows, to_numpy, unmoved
 from headspaces.jobs import map_in_order
-
-Array: TypeAlias = Any
-"""An array of any library that follows the array API: numpy on the CPU, torch on a GPU."""
 
 Rectangle: TypeAlias = tuple[slice, slice]
 """Rows and columns of the matrix of all head pairs that are wanted."""
@@ -58,6 +57,9 @@ LEAF_HEADS = 64
 
 GRAM_BYTES = 2**25
 """Bytes of one thread's batch of Gram matrices."""
+
+GPU_LEAF_HEADS = 256
+"""The same on a GPU, where few products matter more than few operations."""
 
 SINE_FROM = 1e-2
 """Below this angle (radian) the cosine no longer resolves it well, and the sine is computed instead."""
@@ -127,17 +129,18 @@ def cheaper_algorithm(stacks: Sequence[Float[Array, "_ d_model _"]], rectangles:
 
 def _operator_rectangles(stacks: Sequence[Array], rectangles: Sequence[Rectangle]) -> list[np.ndarray]:
     xp = array_namespace(*stacks)
+    on_cpu, where = is_numpy_namespace(xp), device(stacks[0])
     n_heads = sum(stack.shape[0] for stack in stacks)
     edges = np.cumsum([0, *(stack.shape[0] for stack in stacks)]).tolist()
-    chunks = _chunks(stacks[0].shape[1], n_heads * stacks[0].dtype.itemsize)
+    chunks = _chunks(stacks[0].shape[1], *_chunk_sizes(stacks[0].shape[1], n_heads * stacks[0].dtype.itemsize, on_cpu))
     # Every thread fills the same memory over and over: new pages cost as much as the arithmetic.
     own = threading.local()
     length = max((sum(map(_area, chunk)) for _, chunk in chunks), default=0)
 
-    def products(weighted: tuple[float, Sequence[Tile]]) -> list[np.ndarray]:
+    def products(weighted: tuple[float, Sequence[Tile]]) -> list[Array]:
         weight, chunk = weighted
         if not hasattr(own, "entries"):
-            own.entries = xp.empty((n_heads, length), dtype=stacks[0].dtype, device=device(stacks[0]))
+            own.entries = xp.empty((n_heads, length), dtype=stacks[0].dtype, device=where)
         filled = 0
         for rows, columns in chunk:
             shape = (rows.stop - rows.start, columns.stop - columns.start)
@@ -147,27 +150,35 @@ def _operator_rectangles(stacks: Sequence[Array], rectangles: Sequence[Rectangle
                 xp.matmul(stack[:, rows, :], xp.matrix_transpose(stack[:, columns, :]), out=tile)
             filled += part.shape[1]
         flat = own.entries[:, :filled]
-        return [weight * _to_numpy(flat[rows] @ xp.matrix_transpose(flat[columns])) for rows, columns in rectangles]
+        return [weight * (flat[rows] @ xp.matrix_transpose(flat[columns])) for rows, columns in rectangles]
 
-    totals = [np.zeros((len(range(n_heads)[rows]), len(range(n_heads)[columns]))) for rows, columns in rectangles]
-    for parts in map_in_order(products, chunks, parallel=is_numpy_namespace(xp)):
+    shapes = [[len(range(n_heads)[side]) for side in rectangle] for rectangle in rectangles]
+    totals = [xp.zeros((rows, columns), dtype=xp.float64, device=where) for rows, columns in shapes]
+    for parts in map_in_order(products, chunks, parallel=on_cpu):
         for total, part in zip(totals, parts, strict=True):
             total += part
-    return totals
+    return [to_numpy(total) for total in totals]
 
 
-def _chunks(d_model: int, row_bytes: int) -> list[tuple[float, list[Tile]]]:
+def _chunk_sizes(d_model: int, entry_bytes: int, on_cpu: bool) -> tuple[int, int]:
+    """Rows of a tile, and entries of a chunk of tiles at most; ``entry_bytes`` are all heads' together."""
+    if on_cpu:
+        return TILE_ROWS, max(TILE_ROWS**2, min(TILE_BYTES // entry_bytes, d_model**2 // (2 * LEAST_CHUNKS)))
+    rows = tile_rows(entry_bytes)
+    return rows, rows**2
+
+
+def _chunks(d_model: int, rows: int, largest: int) -> list[tuple[float, list[Tile]]]:
     """Tiles that cover a symmetric D x D matrix on and above its diagonal, in chunks, with the weight of their entries.
 
-    An entry off the diagonal stands for its mirror image too. ``row_bytes`` are those of one entry over all heads.
+    An entry off the diagonal stands for its mirror image too.
     """
     diagonal: list[Tile] = []
     above: list[Tile] = []
-    slices = [slice(start, min(start + TILE_ROWS, d_model)) for start in range(0, d_model, TILE_ROWS)]
+    slices = [slice(start, min(start + rows, d_model)) for start in range(0, d_model, rows)]
     for own in slices:
         _cut_diagonal(own, diagonal, above)
     above += itertools.combinations(slices, 2)
-    largest = max(TILE_ROWS**2, min(TILE_BYTES // row_bytes, d_model**2 // (2 * LEAST_CHUNKS)))
     chunks: list[tuple[float, list[Tile]]] = []
     for weight, tiles in ((1.0, diagonal), (2.0, above)):
         area = largest
@@ -199,18 +210,19 @@ def _area(tile: Tile) -> int:
 
 def _gram_rectangles(stacks: Sequence[Array], rectangles: Sequence[Rectangle]) -> list[np.ndarray]:
     xp = array_namespace(*stacks)
-    heads = _padded(xp, stacks)
+    on_cpu = is_numpy_namespace(xp)
+    heads, batch = _padded(xp, stacks), GRAM_BYTES if on_cpu else BATCH_BYTES
     totals = []
     for rows, columns in rectangles:
         left, right = heads[rows], heads[columns]
-        step = max(1, GRAM_BYTES // max(1, right.shape[0] * right.shape[2] * left.shape[2] * left.dtype.itemsize))
+        step = max(1, batch // max(1, right.shape[0] * right.shape[2] * left.shape[2] * left.dtype.itemsize))
 
-        def norms(start: int, left: Array = left, right: Array = right, step: int = step) -> np.ndarray:
+        def norms(start: int, left: Array = left, right: Array = right, step: int = step) -> Array:
             grams = gram_matrices(left[start : start + step], right)
-            return _to_numpy(xp.sum(grams * grams, axis=(2, 3))).astype(np.float64)
+            return xp.astype(xp.sum(grams * grams, axis=(2, 3)), xp.float64)
 
-        parts = list(map_in_order(norms, range(0, left.shape[0], step), parallel=is_numpy_namespace(xp)))
-        totals.append(np.concatenate(parts) if parts else np.zeros((left.shape[0], right.shape[0])))
+        parts = list(map_in_order(norms, range(0, left.shape[0], step), parallel=on_cpu))
+        totals.append(to_numpy(xp.concat(parts)) if parts else np.zeros((left.shape[0], right.shape[0])))
     return totals
 
 
@@ -233,10 +245,6 @@ def _padded(xp: Any, stacks: Sequence[Array]) -> Array:
         zeros = xp.zeros((n, d_model, width - own), dtype=stack.dtype, device=device(stack))
         padded.append(xp.concat([stack, zeros], axis=2) if own < width else stack)
     return padded[0] if len(padded) == 1 else xp.concat(padded)
-
-
-def _to_numpy(array: Array) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else np.asarray(array.cpu())
 
 
 @dataclass(frozen=True)
@@ -263,6 +271,7 @@ def layer_overlaps(
     sources: str = "O",
     targets: str = "QKV",
     algorithm: str | None = None,
+    place: Place = unmoved,
 ) -> LayerPairs:
     """Squared overlaps inside each layer and from every layer's sources to every later layer's targets, in one pass.
 
@@ -276,6 +285,8 @@ def layer_overlaps(
         Kinds of the earlier and of the later head. Kinds without factors are left out.
     algorithm
         As in :func:`squared_overlaps`.
+    place
+        Puts the factors where the work is to be done, once they are side by side.
 
     Notes
     -----
@@ -298,7 +309,7 @@ def layer_overlaps(
         for kind in kinds:
             places[kind] = _Place(first, per_layer, offset, factors[kind].shape[1])
             offset += factors[kind].shape[1]
-        stacks.append(xp.reshape(stack, (n_layers * per_layer, *stack.shape[2:])))
+        stacks.append(place(xp.reshape(stack, (n_layers * per_layer, *stack.shape[2:]))))
         first += n_layers * per_layer
     inside = [(kind, layer) for kind in within if kind in factors for layer in range(n_layers)]
     rectangles = [(places[kind].heads(layer),) * 2 for kind, layer in inside]
@@ -306,7 +317,8 @@ def layer_overlaps(
     across = bool(set(sources) & set(factors) and set(targets) & set(factors))
     if across:
         source, target = (next(places[kind] for kind in kinds if kind in places) for kinds in (sources, targets))
-        spans = list(_later_spans(0, n_layers, LEAF_HEADS // source.per_layer))
+        leaf_heads = LEAF_HEADS if is_numpy_array(stacks[0]) else GPU_LEAF_HEADS
+        spans = list(_later_spans(0, n_layers, leaf_heads // source.per_layer))
         rectangles += [(source.layers(*earlier), target.layers(*later)) for earlier, later in spans]
     results = rectangle_overlaps(stacks, rectangles, algorithm=algorithm)
     pairs = LayerPairs({kind: np.stack(_of(kind, inside, results)) for kind in within if kind in factors}, {})
@@ -375,15 +387,13 @@ def normalised(
     return rho
 
 
-def smallest_angles(
-    left: Float[np.ndarray, "n d_model a"], right: Float[np.ndarray, "m d_model b"]
-) -> Float[np.ndarray, "n m"]:
+def smallest_angles(left: Float[Array, "n d_model a"], right: Float[Array, "m d_model b"]) -> Float[np.ndarray, "n m"]:
     """Smallest principal angle of every pair of spaces, in degrees.
 
     Parameters
     ----------
     left, right
-        Orthonormal bases; columns beyond a space's rank are zero.
+        Orthonormal bases, numpy or torch; columns beyond a space's rank are zero.
 
     Returns
     -------
@@ -397,20 +407,27 @@ def smallest_angles(
     square: the largest one loses nothing by squaring. Near zero the cosine is flat, and the angle is taken from the
     sine instead, the smallest singular value of ``V - U U^T V`` (Björck and Golub 1973), as
     ``scipy.linalg.subspace_angles`` does.
+
+    The products are formed where the bases are, their eigenvalues by LAPACK on this process's threads: on a GPU torch
+    takes matrices above 32 x 32 one after the other, at more than a millisecond each.
     """
     n, m, size = left.shape[0], right.shape[0], left.dtype.itemsize
     # Neither the products nor what they are made of may grow with the number of heads.
     width = max(1, GRAM_BYTES // max(1, right.shape[1] * right.shape[2] * size))
     step = max(1, GRAM_BYTES // max(1, left.shape[2] * max(left.shape[1], min(m, width) * right.shape[2]) * size))
     blocks = [(slice(i, i + step), slice(j, j + width)) for i in range(0, n, step) for j in range(0, m, width)]
+    # A GPU's memory holds one block's products at a time, whatever the number of threads.
+    turn = nullcontext() if is_numpy_array(left) else threading.Lock()
 
     def angles(block: tuple[slice, slice]) -> np.ndarray:
         rows, columns = left[block[0]], right[block[1]]
-        cosines = np.sqrt(np.clip(_largest_eigenvalues(gram_matrices(rows, columns)), 0.0, 1.0))
+        with turn:
+            squares = to_numpy(_smaller_squares(gram_matrices(rows, columns)))
+        cosines = np.sqrt(np.clip(np.linalg.eigvalsh(squares)[..., -1], 0.0, 1.0))
         radians = np.arccos(cosines)
         near = np.nonzero(radians < SINE_FROM)
         if near[0].size:
-            radians[near] = _small_angles(rows, columns, *near)
+            radians[near] = _small_angles(to_numpy(rows), to_numpy(columns), *near)
         degrees: np.ndarray = np.degrees(radians)
         return degrees
 
@@ -432,11 +449,10 @@ def principal_angles(
     return angles
 
 
-def _largest_eigenvalues(grams: Float[np.ndarray, "n m a b"]) -> Float[np.ndarray, "n m"]:
+def _smaller_squares(grams: Float[Array, "n m a b"]) -> Float[Array, "n m c c"]:
     a, b = grams.shape[2:]
-    squares = grams @ grams.swapaxes(2, 3) if a <= b else grams.swapaxes(2, 3) @ grams
-    largest: np.ndarray = np.linalg.eigvalsh(squares)[..., -1]
-    return largest
+    transposed = array_namespace(grams).matrix_transpose(grams)
+    return grams @ transposed if a <= b else transposed @ grams
 
 
 def _small_angles(left: np.ndarray, right: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -461,6 +477,6 @@ def _small_angles(left: np.ndarray, right: np.ndarray, rows: np.ndarray, columns
     return angles
 
 
-def _ranks(bases: Float[np.ndarray, "head d_model d_head"]) -> Int[np.ndarray, " head"]:
-    ranks: np.ndarray = np.any(bases != 0, axis=1).sum(axis=1)
+def _ranks(bases: Float[Array, "head d_model d_head"]) -> Int[np.ndarray, " head"]:
+    ranks: np.ndarray = to_numpy(array_namespace(bases).any(bases != 0, axis=1)).sum(axis=1)
     return ranks

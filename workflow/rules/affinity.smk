@@ -30,7 +30,8 @@ rule affinity:
         "../../envs/headspaces.yaml"
     threads: threads_of("affinity")
     resources:
-        mem_mb=asked(memory_mb, "affinity"),
+        **gpu("affinity", "affinity"),
+        mem_mb=asked(memory_mb, "affinity", device=device_of("affinity")),
         runtime=asked(minutes, "affinity"),
     params:
         fold=SETTINGS["affinity"]["fold"],

@@ -12,6 +12,8 @@ sys.path.insert(0, os.path.join(ROOT, "src"))
 from headspaces import report_items
 from headspaces.configuration import read_study
 from headspaces.costs import memory_mb, minutes, n_threads
+from headspaces.device_costs import gpu_mb
+from headspaces.devices import asked_device
 from headspaces.errors import InputError
 from headspaces.jobs import hand_on_environment, release_dead_locks, sources
 from headspaces.models import local_files
@@ -92,11 +94,25 @@ def templates(name):
     )
 
 
-def asked(amount, stage):
+def asked(amount, stage, **more):
     """What a job of a stage asks for, by its model's shape, its threads and the attempt."""
     return lambda wildcards, threads, attempt: amount(
-        stage, MODELS[wildcards.model], threads, attempt
+        stage, MODELS[wildcards.model], threads, attempt, **more
     )
+
+
+def device_of(stage):
+    """Where the setting `device` lets a stage compute."""
+    return asked_device(SETTINGS["device"], stage)
+
+
+def gpu(rule, stage):
+    """The memory that a rule's jobs need where they find a GPU, and a GPU where the setting asks for one.
+
+    These are resources: they change no number, so they rerun nothing.
+    """
+    memory = {"gpu_mb": lambda wildcards: gpu_mb(rule, MODELS[wildcards.model])}
+    return memory | ({"gpu": 1} if device_of(stage) == "cuda" else {})
 
 
 def threads_of(stage):

@@ -22,7 +22,8 @@ rule null_shard:
         "../../envs/headspaces.yaml"
     threads: threads_of("null_shard")
     resources:
-        mem_mb=asked(memory_mb, "null_shard"),
+        **gpu("null_shard", "nulls"),
+        mem_mb=asked(memory_mb, "null_shard", device=device_of("nulls")),
         runtime=asked(minutes, "null_shard"),
     params:
         source=lambda wildcards: MODELS[wildcards.model].source,

@@ -20,7 +20,8 @@ rule overlaps:
         "../../envs/headspaces.yaml"
     threads: threads_of("overlaps")
     resources:
-        mem_mb=asked(memory_mb, "overlaps"),
+        **gpu("overlaps", "overlaps"),
+        mem_mb=asked(memory_mb, "overlaps", device=device_of("overlaps")),
         runtime=asked(minutes, "overlaps"),
     params:
         source=lambda wildcards: MODELS[wildcards.model].source,

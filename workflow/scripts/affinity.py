@@ -1,6 +1,7 @@
 from functools import partial
 
 from headspaces.affinity import SCORES, affinity
+from headspaces.devices import asked_device, choose_device
 from headspaces.head_classes import class_arrays, read_head_classes
 from headspaces.head_graph import build_graph, strongest_edges, write_graph
 from headspaces.jobs import job, whole_file
@@ -11,16 +12,19 @@ from headspaces.weights import read_block, read_metadata
 
 inputs, params, output, model = snakemake.input, snakemake.params, snakemake.output, snakemake.wildcards.model
 with job(snakemake.log[0], snakemake.threads):
+    device = choose_device(asked_device(snakemake.config["device"], "affinity"), snakemake.resources.gpu_mb)
     attributes = joined({path: model_attributes(read_metadata(path)) for path in inputs.weights})
     shape = Shape(**{name: attributes[name] for name in Shape.__dataclass_fields__})
     classes = read_head_classes(inputs.classes[0], shape) if inputs.classes else None
     blocks = [partial(read_block, path) for path in inputs.weights]
     scores = [name for name in SCORES if params.invariant_procrustes or name != "procrustes_invariant"]
-    arrays = affinity(blocks, scores=scores, same_kind=classes is not None, fold_pk=params.fold, dtype=params.dtype)
+    settings = {"fold_pk": params.fold, "dtype": params.dtype, "place": device.place}
+    arrays = affinity(blocks, scores=scores, same_kind=classes is not None, **settings)
     edges = strongest_edges(arrays, k=params.edges)
     with whole_file(output.edges) as path:
         edges.to_csv(path, index=False, float_format="%.12g", lineterminator="\n")
     write_graph(build_graph(edges, "pk", shape, classes), output.graphml, output.json)
     arrays |= class_arrays(classes, shape) if classes else {}
-    own = {"model": model, "fold": params.fold, "dtype": params.dtype, "code_sha256": fingerprint(inputs.code)}
+    own = {"model": model, "fold": params.fold, "dtype": params.dtype, "device": device.name}
+    own |= {"code_sha256": fingerprint(inputs.code)}
     write_arrays(output.scores, "affinity", arrays, attributes | own)

@@ -1,3 +1,4 @@
+from headspaces.devices import asked_device, choose_device
 from headspaces.errors import check_own
 from headspaces.heads import fold
 from headspaces.jobs import job
@@ -9,6 +10,7 @@ from headspaces.weights import layer_reader, read_metadata
 
 inputs, params, wildcards = snakemake.input, snakemake.params, snakemake.wildcards
 with job(snakemake.log[0], snakemake.threads):
+    device = choose_device(asked_device(snakemake.config["device"], "nulls"), snakemake.resources.gpu_mb)
     weights = joined(checked_weights({path: read_metadata(path) for path in inputs.weights}, params.source))
     attributes = read_attributes(inputs.overlaps, "overlaps")
     check_own(inputs.overlaps, attributes, weights | {"model": wildcards.model})
@@ -23,8 +25,10 @@ with job(snakemake.log[0], snakemake.threads):
         dtype=params.dtype,
         rtol=attributes["rank_rtol"],
         figure_layers=figure_layers(read_arrays(inputs.overlaps, "overlaps")),
+        place=device.place,
     )
     samples = range(first, last + 1)
     arrays = null_shard(run, wildcards.null, samples)
-    own = shard_attributes(run, wildcards.null, samples) | {"code_sha256": fingerprint(inputs.code)}
+    own = shard_attributes(run, wildcards.null, samples)
+    own |= {"device": device.name, "code_sha256": fingerprint(inputs.code)}
     write_arrays(snakemake.output[0], "null-shard", arrays, attributes | own)

@@ -20,5 +20,6 @@ with job(snakemake.log[0], snakemake.threads):
     attributes = {
         name: value for name, value in shards[0].attributes.items() if name not in ("null", "first_sample", "n_samples")
     }
-    own = {"samples": params.samples, "code_sha256": fingerprint(inputs.code)}
+    devices = sorted({shard.attributes["device"] for shard in shards})
+    own = {"samples": params.samples, "device": ", ".join(devices), "code_sha256": fingerprint(inputs.code)}
     write_arrays(snakemake.output[0], "nulls", arrays, attributes | own)
