@@ -187,7 +187,7 @@ def test_a_number_that_was_not_run_says_why() -> None:
         "table5:r_median?model=gpt2": "no table table5 in this report",
         "identity:identity_score?model=gpt2": "no table identity in this report: it needs the stage attention",
         "table4:spread?model=gpt2": "table4 has no column spread",
-        "table4:r_median?model=pythia-70m": "table4 has no such row with model pythia-70m",
+        "table4:r_median?model=pythia-70m": "table4 holds no such row with model pythia-70m",
         "table4:r_median?model=gpt2": "2 numbers where one is expected",
         "table4:layer?scope=across|max": "table4 has an empty cell there",
         "table4:spaces?model=gpt2&spaces=Q": "table4 has text in spaces",
@@ -455,6 +455,19 @@ def test_the_scorecard_orders_counts_and_writes(tmp_path: Path) -> None:
     assert "a &lt;b&gt;\\|bar\\|&lt;/b&gt;" in page
     assert page.index("## Differs (2)") < page.index("## Matches (1)") < page.index("## Other weights (1)")
     assert "no table holds this number" in page
+
+
+def test_numbers_stand_as_the_paper_prints_them() -> None:
+    rows = [
+        replace(ROW, low="6.40"),
+        replace(ROW, id="rw-count", low="296352", tolerance="0", quantity="table4:n_above_all?spaces=OQ&model=gpt2"),
+        replace(ROW, id="rw-range", low="2.040", high="17.0", quantity="table4:r_median?model=gpt2"),
+    ]
+    frame = TABLE4.assign(n_above_all=TABLE4["n_above_all"].replace(65, 296352))
+    page = markdown(scorecard(rows, {"table4": frame}))
+    assert "| 6.40 | 6.43 | 0.03 |" in page
+    assert "| 296352 | 296352 | 0 |" in page
+    assert "| 2.040 – 17.0 | 3.7 – 5.3 | -11.7 |" in page
 
 
 def test_every_published_number_gets_a_verdict_without_any_table() -> None:

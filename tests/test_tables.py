@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import io
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +24,8 @@ from headspaces.results import ModelResults, read_results
 from headspaces.store import write_arrays
 from headspaces.tables import TABLES, Table, write_table
 from headspaces.tables.headings import heading, shown
-from headspaces.tables.writing import escape_latex, escape_markdown
+from headspaces.tables.latex import LONG, TURNED, escape_latex
+from headspaces.tables.writing import escape_markdown
 from headspaces.tidy import exact, extremes, row_means, tidy
 
 
@@ -537,17 +540,64 @@ def test_shown_rows_go_to_markdown_and_all_rows_to_the_csv(model, tmp_path):
 
 
 def test_long_and_wide_latex_tables_stay_on_the_page(tmp_path):
-    frame = tidy("model n_a", [{"model": "m", "n_a": k} for k in range(41)])
-    for rows, environment in ((40, "tabular"), (41, "longtable")):
+    columns = ["model", *(f"n_{place}" for place in range(TURNED))]
+    many = tidy(" ".join(columns), [{"model": "m"} for _ in range(LONG + 1)])
+    few = many[columns[:-1]]
+    for frame, rows, environment in (
+        (few, LONG, "table"), (many, LONG, "sidewaystable"), (few, LONG + 1, "longtable"),
+        (many, LONG + 1, "landscape"),
+    ):  # fmt: skip
         latex = written(Table(frame.head(rows)), tmp_path)[2]
-        assert latex.count(f"{{{environment}}}") == 2
-        assert latex.count("\\endhead") == (environment == "longtable")
-        assert latex.count("\\begin{table}") == latex.count("\\end{table}") == (environment == "tabular")
-        assert latex.count("\\begingroup") == latex.count("\\endgroup") == (environment == "longtable")
-        assert "scriptsize" not in latex
+        inner = "longtable" if rows > LONG else "tabular"
+        begun = re.findall(r"\\begin\{(\w+)\}", latex)
+        assert begun == list(dict.fromkeys([environment, inner]))
+        assert sorted(re.findall(r"\\end\{(\w+)\}", latex)) == sorted(begun)
+        assert latex.count("\\begingroup") == latex.count("\\endgroup") == latex.count("\\endhead") == (rows > LONG)
         assert latex.count("m & ") == rows
-    wide = tidy("n_a n_b n_c n_d n_e n_f n_g n_h n_i", [{}])
-    assert "\\scriptsize" in written(Table(wide), tmp_path)[2]
+        package = {"sidewaystable": "rotating", "longtable": "longtable", "landscape": "pdflscape"}.get(environment)
+        assert package is None or package in latex.splitlines()[0]
+
+
+def test_every_row_of_a_latex_table_has_its_columns(model, tmp_path):
+    for name in TABLES:
+        given = model if "nulls" in report_items.TABLES[name].needs else dataclasses.replace(model, nulls=None)
+        table = TABLES[name]([given])
+        latex = written(table, tmp_path, name)[2]
+        columns = re.search(r"\\begin\{(?:tabular|longtable)\}\{([lr]+)\}", latex)[1]
+        assert len(columns) == (table.frame if table.printed is None else table.printed).shape[1]
+        rows = [line for line in latex.splitlines() if line.endswith(" \\\\") and not line.startswith("\\caption")]
+        assert len(rows) >= 1
+        assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(columns) - 1}
+        # All that LaTeX takes for its own is escaped or ours, and nothing is left that its fonts do not have.
+        assert latex.isascii()
+        assert latex.count("{") == latex.count("}")
+
+
+PAGE = """\\documentclass{article}
+\\usepackage[T1]{fontenc}\\usepackage{booktabs,graphicx,longtable,pdflscape,rotating}
+\\begin{document}
+%s
+\\end{document}
+"""
+
+
+def test_all_latex_tables_compile_and_stay_on_the_page(model, tmp_path):
+    if shutil.which("pdflatex") is None:
+        pytest.skip("no pdflatex here (Debian: apt-get install texlive-latex-recommended)")
+    long_name = dataclasses.replace(model, name="some-organisation_some-model-8x7b-instruct-v0.1")
+    rows = {"source": "Q", "target": "K", "kl": [np.inf, 1e-7] * 30, "published": 1.0}
+    pages = [written(TABLES[name]([model, long_name]), tmp_path, name)[2] for name in TABLES]
+    pages.append(
+        written(Table(pd.DataFrame({"model": "m_%$#&~^\\\\ρ", **rows})), tmp_path, "pk_kl")[2].replace("tab:", "b:")
+    )
+    (tmp_path / "all.tex").write_text(PAGE % "\\clearpage\n".join(pages))
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"],
+        cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
+    assert "undefined" not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -558,6 +608,7 @@ def test_long_and_wide_latex_tables_stay_on_the_page(tmp_path):
         (7.0, "r_median", "7.0"), (float("inf"), "r_median", "∞"), (float("nan"), "r_median", "–"),
         (46.9819, "sample_low", "46.98"), (0.05217, "sample_low", "0.0522"), (0, "sample_low", "0"),
         (123456.7, "sample_low", "123457"), ("min_angle_deg", "quantity", "smallest angle (°)"),
+        (0.0, "lambda_min_low", "0"), ("", "head_class", "–"), ("simple_cs", "method", "Simple-CS"),
         (66, "n_pairs", "66"), (np.int64(3), "layer", "3"), (pd.NA, "n_pairs", "–"), (None, "model", "–"),
     ],
 )  # fmt: skip

@@ -249,7 +249,8 @@ TABLES: Mapping[str, Item] = {
         notes=(
             EARLIER,
             "kl: KL(random || observed) in nats over 255 equal bins from 0 to d; random: normal approximation.",
-            "Infinite: a bin is empty in which random subspaces would have ten pairs or more.",
+            "∞ (inf in the CSV): a bin is empty in which random subspaces would have ten pairs or more.",
+            "Published: PK's for GPT-2 small, where a model of its shape is in this study.",
         ),
     ),
     "pk_means": Item(

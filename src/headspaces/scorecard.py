@@ -79,7 +79,7 @@ def _values(address: Address, tables: Mapping[str, pd.DataFrame]) -> pd.Series[f
     for column, alternatives in address.conditions:
         cells = frame[column].map(_as_text)
         if absent := [value for value in alternatives if value not in set(cells)]:
-            raise _NotMeasuredError(f"{address.table} has no such row with {column} {absent[0]}")
+            raise _NotMeasuredError(f"{address.table} holds no such row with {column} {absent[0]}")
         frame = frame[cells.isin(alternatives)]
     values = pd.concat([frame[name] for name in address.columns])
     if values.isna().any():
@@ -156,6 +156,7 @@ def scorecard(published: Iterable[Published], tables: Mapping[str, pd.DataFrame]
         id … model       as in ``config/published.tsv``
         measured_model   the models that were measured
         relation, unit   how the numbers compare, in which unit
+        published        the number or range with the digits that the paper prints, as text
         published_low    the number, or the lower end of the range
         published_high   the upper end, missing for a single number
         measured_low     the measured counterpart, missing where not run
@@ -174,8 +175,8 @@ def scorecard(published: Iterable[Published], tables: Mapping[str, pd.DataFrame]
 
 
 SCORECARD_COLUMNS = (
-    "verdict", "id", "paper", "place", "model", "measured_model", "relation", "unit", "published_low", "published_high",
-    "measured_low", "measured_high", "difference", "tolerance", "status", "why", "reason", "quantity",
+    "verdict", "id", "paper", "place", "model", "measured_model", "relation", "unit", "published", "published_low",
+    "published_high", "measured_low", "measured_high", "difference", "tolerance", "status", "why", "reason", "quantity",
 )  # fmt: skip
 
 
@@ -192,6 +193,7 @@ def _scored(row: Published, tables: Mapping[str, pd.DataFrame]) -> dict[str, obj
         **own,
         "verdict": verdict(row, measured),
         "measured_model": "+".join(address.models) if address and measured else "",
+        "published": f"{row.low} – {row.high}" if row.high else row.low,
         "published_low": row.ends[0],
         "published_high": row.ends[1] if row.high else math.nan,
         "measured_low": low,
@@ -264,9 +266,9 @@ def _printed(row: Mapping[str, Any]) -> list[str]:
         str(row["id"]),
         f"{row['paper']} {row['place']}{status}",
         str(row["model"]),
-        _SIGNS[str(row["relation"])] + _range(row["published_low"], row["published_high"]),
+        _SIGNS[str(row["relation"])] + row["published"],
         _range(row["measured_low"], row["measured_high"]) + other,
-        _short(row["difference"]),
+        _short(row["difference"], 3),
         str(row["tolerance"]),
         str(row["unit"]),
         str(why),
@@ -274,11 +276,13 @@ def _printed(row: Mapping[str, Any]) -> list[str]:
 
 
 def _range(low: float, high: float) -> str:
-    return _short(low) if pd.isna(high) else f"{_short(low)} – {_short(high)}"
+    return _short(low) if math.isnan(high) else f"{_short(low)} – {_short(high)}"
 
 
-def _short(value: float) -> str:
-    return "–" if pd.isna(value) else f"{value:.5g}"
+def _short(value: float, digits: int = 5) -> str:
+    if math.isnan(value):
+        return "–"
+    return str(int(value)) if float(value).is_integer() else f"{value:.{digits}g}"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -58,7 +58,7 @@ def pk_table1(models: Sequence[ModelResults]) -> Table:
             f"chance: {labels.mean():.3f}."
         )
     columns = "model method spaces pr_auc published average_precision pr_auc_invariant average_precision_invariant"
-    return Table(_frame(rows, columns), (*notes, *_without_classes(models)))
+    return _without_published(_frame(rows, columns), (*notes, *_without_classes(models)))
 
 
 def pk_table2(models: Sequence[ModelResults]) -> Table:
@@ -78,7 +78,7 @@ def pk_table2(models: Sequence[ModelResults]) -> Table:
         notes.append(f"{model.name}: classes of {classes.name}; chance: PR-AUC {chance:.4f}, ROC-AUC 0.5.")
     columns = """model method pr_auc roc_auc published_pr_auc published_roc_auc average_precision pr_auc_invariant
                  roc_auc_invariant average_precision_invariant"""
-    return Table(_frame(rows, columns), (*notes, *_without_classes(models)))
+    return _without_published(_frame(rows, columns), (*notes, *_without_classes(models)))
 
 
 def pk_kl(models: Sequence[ModelResults]) -> Table:
@@ -92,7 +92,7 @@ def pk_kl(models: Sequence[ModelResults]) -> Table:
         for i, x in enumerate(ORDER)
         for j, y in enumerate(ORDER)
     ]  # fmt: skip
-    return Table(_frame(rows, "model source target kl published"), _not_measured(models))
+    return _without_published(_frame(rows, "model source target kl published"), _not_measured(models))
 
 
 def pk_means(models: Sequence[ModelResults]) -> Table:
@@ -211,6 +211,12 @@ def _own_forms(found: pd.DataFrame) -> list[dict[str, Any]]:
 def _invariant(found: pd.DataFrame, place: Any) -> dict[str, float]:
     """Areas of a score's invariant form; none where it was not computed."""
     return {f"{column}_invariant": found[column][place] for column in found} if place in found.index else {}
+
+
+def _without_published(frame: pd.DataFrame, notes: tuple[str, ...]) -> Table:
+    """Leave out for the reader the columns of published numbers where there are none for these models."""
+    empty = [column for column in frame if str(column).startswith("published") and frame[column].isna().all()]
+    return Table(frame, notes, frame.drop(columns=empty) if len(frame) else None)
 
 
 def _not_measured(models: Sequence[ModelResults]) -> tuple[str, ...]:

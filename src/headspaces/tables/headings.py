@@ -11,6 +11,9 @@ from headspaces.tidy import missing, whole
 
 MISSING = "–"
 
+METHODS = {"pk": "PK", "cs": "CS", "simple_cs": "Simple-CS", "cka": "linear CKA", "procrustes": "Procrustes"}
+"""Names of the scores as PK writes them."""
+
 
 @dataclass(frozen=True)
 class _Column:
@@ -82,6 +85,9 @@ _COLUMNS = {
     "roc_auc_invariant": _Column("ROC-AUC, invariant"),
     "average_precision_invariant": _Column("average precision, invariant"),
     "kl": _Column("KL (nats)"),
+    "pagerank": _Column("PageRank"),
+    **{f"weight{end}": _Column(f"weight{end.replace('_', ' ')}", 1) for end in ("", "_in", "_out")},
+    **{f"{side}_{kind}": _Column(f"{side}, {kind.upper()}") for side in ("in", "out") for kind in ("oq", "ok", "ov")},
     "pk": _Column("PK", 1),
     "cs": _Column("CS", 4),
     **{f"pk_{name}": _Column(f"PK {name.replace('cutoff', 'cut-off')}", 2) for name in ("cutoff", "limit")},
@@ -134,15 +140,25 @@ def heading(column: str) -> str:
 def shown(value: Any, column: str) -> str:
     """Write one cell for the reader: rounded, never a rounded-off zero for a number that is not zero.
 
-    A dash stands for a missing value, a heading for the name of a quantity.
+    A dash stands for a missing value, a heading for the name of a quantity, PK's name for that of a score. An
+    eigenvalue that is exactly 0 has no decimals.
     """
-    if missing(value):
+    if missing(value) or value == "":
         return MISSING
     if isinstance(value, str):
-        return heading(value) if column == "quantity" else value
-    if whole(value):
+        return heading(value) if column == "quantity" else METHODS.get(value, value) if column == "method" else value
+    if whole(value) or (value == 0 and column.startswith("lambda_min")):
         return str(int(value))
     return _rounded(float(value), _decimals(column, float(value)))
+
+
+def is_number(cell: Any) -> bool:
+    """Whether a cell is a number or stands for a missing one."""
+    try:
+        float(cell)
+    except (TypeError, ValueError):
+        return isinstance(cell, str) and cell == MISSING
+    return True
 
 
 def _decimals(column: str, value: float) -> int:

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from headspaces.jobs import whole_file
 from headspaces.report_items import TABLES, Item
-from headspaces.tables.headings import MISSING, heading, shown
+from headspaces.tables.headings import heading, is_number, shown
+from headspaces.tables.latex import latex
 from headspaces.tidy import write_csv
-
-WIDE = 8
-"""Columns beyond which a LaTeX table is set small, to stay on the page."""
-LONG = 40
-"""Rows beyond which a LaTeX table breaks over pages."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,10 @@ def write_table(
     with whole_file(markdown_path) as path:
         path.write_text(markdown(item, table), encoding="utf-8")
     with whole_file(latex_path) as path:
-        path.write_text(latex(name, item, table), encoding="utf-8")
+        columns, rows = _cells(table)
+        notes = (*item.notes, *table.all_notes)
+        page = latex(name, item.title, [heading(column) for column in columns], rows, _numeric(table), notes)
+        path.write_text(page, encoding="utf-8")
 
 
 def markdown(item: Item, table: Table) -> str:
@@ -89,59 +87,11 @@ def markdown(item: Item, table: Table) -> str:
     return "\n".join(lines + (["", *notes] if notes else [])) + "\n"
 
 
-def latex(name: str, item: Item, table: Table) -> str:
-    """Return the table in LaTeX with booktabs rules: caption, rows, notes; a long one breaks over pages."""
-    columns, rows = _cells(table)
-    long = len(rows) > LONG
-    spec = "".join("r" if number else "l" for number in _numeric(table))
-    caption = f"\\caption{{{escape_latex(item.title)}.}}\\label{{tab:{name}}}"
-    begin = (
-        ["\\begin{longtable}{" + spec + "}", caption + " \\\\"] if long else [caption, "\\begin{tabular}{" + spec + "}"]
-    )
-    lines = [
-        "% needs \\usepackage{booktabs" + (",longtable}" if long else "}"),
-        "\\begingroup" if long else "\\begin{table}\n\\centering",
-        *(["\\scriptsize\\setlength{\\tabcolsep}{3pt}"] if len(columns) > WIDE else []),
-        *begin,
-        "\\toprule",
-        " & ".join(escape_latex(heading(column)) for column in columns) + " \\\\",
-        "\\midrule" + ("\n\\endhead" if long else ""),
-        *(" & ".join(_latex_cell(cell) for cell in row) + " \\\\" for row in rows),
-        "\\bottomrule",
-        "\\end{longtable}" if long else "\\end{tabular}",
-        *(f"\\par\\footnotesize {escape_latex(note)}" for note in (*item.notes, *table.all_notes)),
-        "\\par\\endgroup" if long else "\\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def escape_markdown(text: str) -> str:
     """Write text so that Markdown shows it as it is."""
     for sign in "\\`*_[]|":
         text = text.replace(sign, "\\" + sign)
     return text.replace("<", "&lt;").replace(">", "&gt;")
-
-
-def escape_latex(text: str) -> str:
-    """Write text so that LaTeX sets it as it is; Greek letters and signs become mathematics."""
-    return "".join(_LATEX.get(sign, sign) for sign in text)
-
-
-_LATEX = {
-    **{sign: "\\" + sign for sign in "&%$#_{}"},
-    "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}",
-    "<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}",
-    "ρ": "$\\rho$", "λ": "$\\lambda$", "°": "$^\\circ$", "→": "$\\to$", "×": "$\\times$", "±": "$\\pm$", "–": "--",
-}  # fmt: skip
-
-
-def _latex_cell(cell: str) -> str:
-    if not _is_number(cell) or cell == MISSING:
-        return escape_latex(cell)
-    mantissa, marker, exponent = cell.partition("e")
-    if marker:
-        return f"${mantissa} \\times 10^{{{int(exponent)}}}$"
-    return f"${cell}$" if cell.startswith("-") else cell
 
 
 def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
@@ -154,17 +104,9 @@ def _numeric(table: Table) -> list[bool]:
     """Whether a column is set as numbers: by its type, or because all its cells are numbers in text."""
     frame = _frame(table)
     return [
-        bool(pd.api.types.is_numeric_dtype(frame[column]) or (len(frame) and frame[column].map(_is_number).all()))
+        bool(pd.api.types.is_numeric_dtype(frame[column]) or (len(frame) and frame[column].map(is_number).all()))
         for column in frame
     ]
-
-
-def _is_number(cell: Any) -> bool:
-    try:
-        float(cell)
-    except (TypeError, ValueError):
-        return isinstance(cell, str) and cell == MISSING
-    return True
 
 
 def _frame(table: Table) -> pd.DataFrame:
