@@ -55,7 +55,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyFiles, 
     (folder / "published.tsv").write_text(PUBLISHED)
     frames = {"table5": pd.read_csv(folder / "tables" / "table5.csv")}
     write_scorecard(
-        scorecard(read_published(folder / "published.tsv"), frames), folder / "scorecard.csv", folder / "scorecard.md"
+        scorecard(read_published(folder / "published.tsv"), frames),
+        folder / "scorecard.csv",
+        folder / "scorecard.md",
+        {NASTY: "small"},
     )
     atlas = folder / "atlas" / f"{NASTY.replace('/', '-')}.html"
     atlas.parent.mkdir()
@@ -198,6 +201,7 @@ def test_the_scorecard_comes_first(page: Page) -> None:
     assert [name for name in page.texts if name in order] == order
     told = re.sub(r"\s+", " ", page.texts["scorecard"])
     assert "1 differs 1 matches 1 other weights 1 not run" in told
+    assert f"{NASTY} was compared as small" in told
     assert "a | pipe" in page.texts["differs"]
     assert "no table pk_table1 in this report: it needs the stage affinity" in page.texts["not-run"]
     assert "three" in page.texts["not-run"]

@@ -475,6 +475,8 @@ def test_every_published_number_gets_a_verdict_without_any_table() -> None:
     assert len(card) == len(PUBLISHED)
     assert set(card["verdict"]) == {NOT_RUN}
     assert (card["reason"] != "").all()
+    assert "The papers print no number of the models of this report." in markdown(card)
+    assert "The papers print no number" not in markdown(scorecard([ROW], TABLES))
 
 
 def test_the_addresses_name_columns_that_the_tables_have() -> None:

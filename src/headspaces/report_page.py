@@ -126,6 +126,7 @@ def _scorecard(path: Path, folder: Path) -> dict[str, Any]:
     summary, *verdicts = [section for section in read_sections(path) if section.tables]
     return {
         "counts": [(verdict, counts[verdict]) for verdict in _VERDICTS],
+        "said": summary.paragraphs,
         "summary": summary.tables[0],
         "verdicts": [(re.sub(r" \(\d+\)$", "", part.heading).lower(), part) for part in verdicts],
         "links": _links(path, ("csv", "md"), folder),

@@ -233,6 +233,8 @@ def markdown(card: pd.DataFrame, published_as: Mapping[str, str] | None = None) 
     for model, name in (published_as or {}).items():
         said = f"{model} was compared as {name}: it answers for every number that the papers print of {name}."
         lines += [escape_markdown(said), ""]
+    if not (card["verdict"] != NOT_RUN).any():
+        lines += ["The papers print no number of the models of this report.", ""]
     lines += _table(list(counts.columns), counts.astype(str).to_numpy().tolist())
     for name in VERDICTS:
         part = card[card["verdict"] == name]
@@ -280,8 +282,8 @@ def _range(low: float, high: float) -> str:
 
 
 def _short(value: float, digits: int = 5) -> str:
-    if math.isnan(value):
-        return "–"
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else "∞" if value > 0 else "-∞"
     return str(int(value)) if float(value).is_integer() else f"{value:.{digits}g}"
 
 
