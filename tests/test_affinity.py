@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.stats
+import torch
 from gpt2_affinity import gpt2_affinity, gpt2_layers
 
 from headspaces.affinity import SCORES, affinity
@@ -140,6 +141,18 @@ class TestScores:
         for name, values in arrays.items():
             np.testing.assert_allclose(parts[name], values, atol=1e-13, err_msg=name)
         assert calls == [1, 2, 2]
+
+    @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 2e-5)])
+    def test_torch_gives_the_same_numbers(self, dtype, tolerance, layers, arrays):
+        """What a GPU would run, on the CPU: one block, and a pair of blocks."""
+        for blocks in ([layers], [layers[:2], layers[2:]]):
+            readers = [lambda block=block: block for block in blocks]
+            found = affinity(readers, same_kind=True, dtype=dtype, place=torch.asarray)
+            assert found.keys() == arrays.keys()
+            for name, values in arrays.items():
+                if name != "kl":
+                    assert isinstance(found[name], np.ndarray)
+                    np.testing.assert_allclose(found[name], values, atol=tolerance, err_msg=name)
 
     def test_only_the_scores_asked_for(self, layers):
         groups = {name.split("/")[0] for name in affinity([lambda: layers], scores=["cs"])}

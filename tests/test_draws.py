@@ -190,6 +190,17 @@ def test_rotation_in_float32_and_torch_is_the_same_draw(rng):
     np.testing.assert_allclose(tensor, exact, atol=1e-13)
 
 
+@pytest.mark.parametrize("draw", [rotated, reassigned])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_every_device_and_dtype_draws_the_same_random_numbers(draw, dtype, rng):
+    """The generator is left where it is after numpy's draw, so that no later draw differs either."""
+    matrix = rng.standard_normal((30, 140))
+    sources = [generator(0, "gpt2", 1, "O", "rotation", 2) for _ in range(2)]
+    drawn = [draw(*pair) for pair in zip((matrix, torch.from_numpy(matrix.astype(dtype))), sources, strict=True)]
+    assert sources[0].bit_generator.state == sources[1].bit_generator.state
+    np.testing.assert_allclose(drawn[1], drawn[0], atol=1e-12 if dtype == np.float64 else 1e-4)
+
+
 # Reassignment
 
 

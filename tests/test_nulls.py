@@ -130,12 +130,26 @@ def test_scale_and_float32(null, small):
 
 
 @pytest.mark.parametrize("null", NULLS)
-def test_torch_gives_the_same_numbers(null, small):
+@pytest.mark.parametrize(("dtype", "rho", "degrees"), [("float64", 1e-12, 1e-9), ("float32", 1e-5, 1e-2)])
+def test_torch_gives_the_same_numbers(dtype, rho, degrees, null, small):
     """What a GPU would run, on the CPU."""
     expected = null_shard(small, null, range(2))
-    for name, array in null_shard(dataclasses.replace(small, place=torch.as_tensor), null, range(2)).items():
+    run = dataclasses.replace(small, dtype=dtype, place=torch.asarray)
+    for name, array in null_shard(run, null, range(2)).items():
         assert isinstance(array, np.ndarray)
-        np.testing.assert_allclose(array, expected[name], atol=1e-10)
+        np.testing.assert_allclose(array, expected[name], atol=degrees if name.endswith("angle") else rho)
+
+
+def test_heads_without_a_full_rank_in_torch():
+    """A zero head and equal ones take the longer ways round, and come back to where the others are."""
+    shape = Shape(n_layers=2, d_model=20, n_query_heads=4, n_kv_heads=4, d_head=3)
+    maps = weights(shape, "OQ")
+    maps[0, "O"][:2, :, 1:], maps[1, "Q"][2] = 0, 0
+    run = run_of(maps, shape, "OQ", figure_layers={"O": 0})
+    expected = null_shard(run, "reassignment", range(4))
+    found = null_shard(dataclasses.replace(run, place=torch.asarray), "reassignment", range(4))
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, atol=1e-9 if name.endswith("angle") else 1e-12)
 
 
 # Shards
@@ -199,6 +213,12 @@ def test_shards_of_different_runs_are_refused(key, value, small):
         InputError, match=rf"^rotation-1\.h5: {key} is {value!r}, expected .* as in rotation-0\.h5; delete"
     ):
         merge_shards(shards, 2)
+
+
+def test_shards_of_different_devices_are_one_model(small):
+    shards = [stored(small, "rotation", range(i, i + 1), device=device) for i, device in enumerate(("cpu", "cuda"))]
+    name = "within/O/rotation/spread"
+    np.testing.assert_array_equal(merge_shards(shards, 2)[name][1], shards[1].arrays[name][0])
 
 
 def test_shards_of_different_figure_layers_are_refused(small):

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 from scipy.linalg import subspace_angles
 
 from headspaces.bases import block_bases
@@ -39,6 +40,19 @@ def test_every_pair_against_scipy(layers):
             angles = subspace_angles(layers[first].factors["O"][i], fold(layers[later], reader)[j])
             assert rho[first, later, i, j] == pytest.approx(np.mean(np.cos(angles) ** 2), abs=1e-12)
             assert angle[first, later, i, j] == pytest.approx(np.degrees(angles[-1]), abs=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "rho", "degrees"), [("float64", 1e-12, 1e-9), ("float32", 1e-5, 1e-2)])
+def test_torch_gives_the_same_numbers(dtype, rho, degrees, layers):
+    """What a GPU would run, on the CPU."""
+    blocks = [block_bases(part, fold_norms=True, dtype=dtype) for part in (layers[:3], layers[3:])]
+    found = observed_overlaps(iter(blocks), torch.asarray) | composition_scores(lambda: layers, dtype, torch.asarray)
+    expected = observed_overlaps(iter(blocks)) | composition_scores(lambda: layers, dtype)
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        assert isinstance(found[name], np.ndarray)
+        assert found[name].dtype == values.dtype
+        np.testing.assert_allclose(found[name], values, atol=degrees if name.endswith("angle") else rho)
 
 
 def test_composition_scores_by_their_formulas(layers):

@@ -65,6 +65,8 @@ def test_rho_and_angle_agree_with_scipy(name, rng):
         assert rho[0, 0] == pytest.approx(np.mean(np.cos(angles) ** 2), abs=1e-12)
     angle = smallest_angles(left[None], right[None])[0, 0]
     assert angle == pytest.approx(np.degrees(angles[-1]), abs=1e-6)
+    tensors = torch.from_numpy(left)[None], torch.from_numpy(right)[None]
+    assert smallest_angles(*tensors)[0, 0] == pytest.approx(np.degrees(angles[-1]), abs=1e-6)
     assert angle == pytest.approx(principal_angles(left, right)[0], abs=1e-6)
 
 
@@ -131,6 +133,39 @@ def test_float32_and_torch(algorithm, rng):
     np.testing.assert_allclose(tensors, exact, rtol=1e-13)
 
 
+@pytest.mark.parametrize("work_bytes", [2**30, 2**19, 1])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_torch_in_tiles_of_any_size(dtype, work_bytes, rng, monkeypatch):
+    """What a GPU runs, on the CPU, in tiles of 256, 64 and 32 rows; the last ones are narrower."""
+    monkeypatch.setattr("headspaces.devices.WORK_BYTES", work_bytes)
+    left, right = orthonormal(rng, 5, 600, 7), orthonormal(rng, 6, 600, 9)
+    expected = [[np.linalg.norm(f.T @ g) ** 2 for g in right] for f in left]
+    found = squared_overlaps(*(torch.from_numpy(stack.astype(dtype)) for stack in (left, right)), algorithm="operator")
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 if dtype == np.float64 else 1e-5 * 7)
+
+
+@pytest.mark.parametrize("batch_bytes", [2**27, 1])
+def test_torch_in_batches_of_gram_matrices(batch_bytes, rng, monkeypatch):
+    monkeypatch.setattr("headspaces.overlaps.BATCH_BYTES", batch_bytes)
+    left, right = rng.standard_normal((5, 40, 3)), rng.standard_normal((4, 40, 6))
+    expected = [[np.linalg.norm(f.T @ g) ** 2 for g in right] for f in left]
+    found = squared_overlaps(torch.from_numpy(left), torch.from_numpy(right), algorithm="gram")
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_torch_angles_in_batches_on_threads(rng, monkeypatch):
+    left, right = orthonormal(rng, 7, 50, 4), orthonormal(rng, 5, 50, 6)
+    left[2], left[3, :, 2:], right[4, :, :4] = 0, 0, left[0]
+    right[4] = np.linalg.qr(right[4])[0]
+    expected = smallest_angles(left, right)
+    monkeypatch.setattr("headspaces.overlaps.GRAM_BYTES", 2**12)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    np.testing.assert_allclose(smallest_angles(torch.from_numpy(left), torch.from_numpy(right)), expected, atol=1e-9)
+    assert np.isnan(expected[2]).all()
+    assert expected[0, 4] < 1e-12
+
+
 def test_change_of_basis_and_common_rotation_leave_overlaps(rng):
     left, right = orthonormal(rng, 4, 80, 6), orthonormal(rng, 5, 80, 6)
     expected, angles = squared_overlaps(left, right), smallest_angles(left, right)
@@ -176,6 +211,21 @@ def test_layer_overlaps_are_the_pairs_that_they_name(n_layers, algorithm, leaf_h
             ]
             np.testing.assert_allclose(block, expected, rtol=1e-11)
     assert set(pairs.across) == {"OQ", "OK", "OV"}
+
+
+@pytest.mark.parametrize("leaf_heads", [1, 8, 256])
+@pytest.mark.parametrize("kinds", [("O", "QKV"), ("OQKV", "OQKV"), ("", "")])
+def test_layer_overlaps_where_torch_is(kinds, leaf_heads, rng, monkeypatch):
+    """Placed once they are side by side, whichever of them are compared."""
+    monkeypatch.setattr("headspaces.overlaps.GPU_LEAF_HEADS", leaf_heads)
+    heads = {"O": 4, "Q": 4, "K": 2, "V": 2}
+    factors = {kind: rng.standard_normal((5, n, 90, 5)) for kind, n in heads.items()}
+    named = {"sources": kinds[0], "targets": kinds[1]}
+    expected, found = (layer_overlaps(factors, **named, **where) for where in ({}, {"place": torch.asarray}))
+    for name in ("within", "across"):
+        assert getattr(expected, name).keys() == getattr(found, name).keys()
+        for key, values in getattr(expected, name).items():
+            np.testing.assert_allclose(getattr(found, name)[key], values, rtol=1e-12)
 
 
 def test_layer_overlaps_of_all_kind_pairs(rng):

@@ -29,15 +29,16 @@ def _number(dtype: str) -> int:
 def _kernel(model: Model, heads: int, pairs: int, number: int) -> int:
     """Bytes of the kernel beside its factors, by the cheaper algorithm (:mod:`headspaces.overlaps`), and its results.
 
-    *Operator*: a chunk of tiles over all heads. *Gram*: all factors once more in one stack, the products of a batch of
-    pairs, their squares, and a copy.
+    *Operator*: a chunk of tiles over all heads. *Gram*: all factors once more in one stack, and those of one side
+    transposed; the products of a batch of pairs, their squares, and a copy. Results are sums and summands in float64,
+    of up to twice the pairs.
     """
     d_model, d_head = model.shape.d_model, model.shape.d_head
     if 2 * d_head**2 * pairs < d_model * (pairs + heads * d_head):
-        own = number * heads * d_model * d_head + 3 * BATCH_BYTES
+        own = 2 * number * heads * d_model * d_head + 3 * BATCH_BYTES
     else:
         own = min(tile_rows(number * heads), d_model) ** 2 * number * heads
-    return own + 16 * pairs
+    return own + 32 * pairs
 
 
 def _overlaps(model: Model) -> int:
