@@ -95,13 +95,15 @@ def test_writes_alone_take_no_more_for_more_layers():
 
 
 def test_by_hand():
-    """All bases of Qwen2.5-7B; beside them the tiles, 256 x 256 of all heads, or what a layer is drawn with."""
-    held = 28 * (2 * 28 + 2 * 4) * 3584 * 128
-    tiles, pairs = 256**2 * 28 * 64, 28 * 27 // 2 * 28 * (28 + 4 + 4) + 28 * (2 * 28 * 27 + 2 * 4 * 3) // 2
-    expected = (8 * (held + tiles) + 32 * pairs) / 2**20 + 128
-    assert gpu_mb("overlaps", MODELS["qwen2.5-7b"]) == pytest.approx(expected, abs=1)
-    expected = 4 * (held + 5 * 28 * 3584 * 128) / 2**20 + 5 * 64 + 128
-    assert gpu_mb("null_shard", MODELS["qwen2.5-7b"]) == pytest.approx(expected, abs=1)
+    """All bases of Qwen2.5-7B; beside them a byte for every number, or what a layer is drawn with, and batches."""
+    numbers, of_a_layer = 28 * (2 * 28 + 2 * 4) * 3584 * 128 / 2**20, 28 * 3584 * 128 / 2**20
+    overlaps_mb, null_mb = (8 + 1) * numbers + 5 * 32 + 128, 4 * (numbers + 5 * of_a_layer) + 5 * 64 + 128
+    assert gpu_mb("overlaps", MODELS["qwen2.5-7b"]) == pytest.approx(overlaps_mb, abs=1)
+    assert gpu_mb("null_shard", MODELS["qwen2.5-7b"]) == pytest.approx(null_mb, abs=1)
+    # BLOOM's tiles are more: 256 x 256 of all heads.
+    heads, pairs = 24 * 4 * 16, 24 * 23 // 2 * 16 * 48
+    tiles_mb = (8 * heads * (1024 * 64 + 256**2) + 32 * pairs) / 2**20 + 128
+    assert gpu_mb("null_shard", MODELS["bloom-560m"]) == pytest.approx(tiles_mb, abs=1)
 
 
 def test_a_gpu_job_asks_for_the_memory_of_torch_too():
