@@ -251,6 +251,7 @@ def test_it_opens_from_disk_without_a_console_message(browser: Any, file: Path) 
     assert browser.execute_script("return window.hacked") is None
     assert browser.execute_script("return document.querySelector('h1').textContent") == NAME
     assert "</script><b>&" in browser.execute_script("return document.querySelector('.facts').textContent")
+    assert "The norm's linear part belongs to the read spaces." in text(browser, "notes")
 
 
 def test_hover_reads_and_click_opens_the_pair(browser: Any, file: Path, model: dict[str, Any]) -> None:

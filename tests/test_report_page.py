@@ -49,7 +49,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyFiles, 
     for name in ("table1", "table5", "right_tail", "model_pairs"):
         places = [folder / "tables" / f"{name}.{ending}" for ending in ("csv", "md", "tex")]
         write_table(name, MAKERS[name](models), *places)
-    for name in ("figure1", "figure3"):
+    for name in ("figure1", "figure3", "pk_figure4"):
         places = [folder / "figures" / f"{name}.{ending}" for ending in ("pdf", "png", "csv")]
         draw_figure(name, models, ROOT / "config" / "paper.mplstyle", *places)
     (folder / "published.tsv").write_text(PUBLISHED)
@@ -228,6 +228,12 @@ def test_every_table_and_figure_says_what_to_look_at_and_links_its_numbers(
     assert any(link.startswith("atlas/") for link in local)
     anchors = {link[1:] for link in page.links if link.startswith("#")}
     assert anchors <= set(page.texts)
+
+
+def test_a_figure_without_numbers_is_said_and_not_shown(page: Page) -> None:
+    assert page.elements.count("img") == 2
+    assert "No model of this study has what this figure shows." in page.texts["pk_figure4"]
+    assert "No model of this study" not in page.texts["figure3"]
 
 
 def test_all_rows_for_the_reader_are_there(page: Page, report: tuple[Path, StudyFiles, Provenance]) -> None:

@@ -201,6 +201,7 @@ def _data(results: ModelResults, cosines: Mapping[str, np.ndarray]) -> Packed:
     return {
         "model": results.name,
         "layers": int(results.attributes["n_layers"]),
+        "fold": bool(results.attributes.get("fold", False)),
         "isotropic": results.isotropic,
         "random_sd": results.random_sd,
         "ranks": {kind: results.overlaps[f"rank/{kind}"].tolist() for kind in results.kinds},

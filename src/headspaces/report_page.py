@@ -136,9 +136,11 @@ def _scorecard(path: Path, folder: Path) -> dict[str, Any]:
 def _figures(files: StudyFiles, folder: Path) -> Iterator[dict[str, Any]]:
     for name, path in files.figures.items():
         picture = base64.b64encode(path.read_bytes()).decode("ascii")
+        numbers = path.with_suffix(".csv").read_text(encoding="utf-8").splitlines()
         yield {
             **_described("figure", name, FIGURES, files),
-            "picture": f"data:image/png;base64,{picture}",
+            # Without numbers the picture only says that there is nothing to draw: the page says it in its own words.
+            "picture": f"data:image/png;base64,{picture}" if len(numbers) > 1 else "",
             "links": _links(path, ("pdf", "png", "csv"), folder),
         }
 

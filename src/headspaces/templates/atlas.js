@@ -845,6 +845,7 @@ function startNotes() {
     "Rounding on this page: ρ and composition to 1e-5, angles to 0.001°, the rest to 7 digits. The overlaps file has every digit.",
     few.length ? `The graph, the table and the principal angles hold the strongest pairs of a comparison: ${few.join(", ")}; of the others all.` : "The table and the principal angles hold all pairs.",
   ];
+  if (data.fold) notes.push("The norm's linear part belongs to the read spaces. The paper on the projection kernel leaves it out: its numbers in the report's PK tables are of the bare weights and differ a little from PK here.");
   if (partial.length) notes.push(`The model has too many pairs for one page: of ${partial.join(", ")} the layer pairs with the largest overlaps are here pair by pair, the others by their mean, spread and strongest value.`);
   if (Object.values(comparisons).some(({ nulls }) => nulls)) notes.push("Null models: rotation keeps the singular values, reassignment the columns; both change only which direction belongs to which head. Small dots in the depth profile of the spread: the largest null sample.");
   $("notes").replaceChildren(...notes.map((note) => element("li", {}, note)));
