@@ -368,9 +368,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def snakemake(project: Path, target: str, *arguments: str) -> str:
+def snakemake(project: Path, target: str, *arguments: str, settings: tuple[str, ...] = ()) -> str:
     command = [sys.executable, "-m", "snakemake", "--cores", "1", "--nocolor", *arguments, "--config", "model=tiny"]
-    done = subprocess.run([*command, "--", target], cwd=project, capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, *settings, "--", target], cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -379,6 +379,20 @@ def test_the_page_is_made_of_the_whole_study(project: Path) -> None:
     planned = snakemake(project, "results/report/own/report.html", "-n")
     for rule in ("scorecard", "table", "figure", "atlas", "report_page"):
         assert re.search(rf"^(local)?rule {rule}:", planned, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_an_own_model_is_compared_as_the_published_one_that_it_is(project: Path) -> None:
+    target, samples = "results/report/own/scorecard.md", "nulls={samples: 1}"
+    snakemake(project, target, settings=("published_as=gpt2", samples))
+    assert "tiny was compared as gpt2" in (project / target).read_text(encoding="utf-8")
+    card = pd.read_csv((project / target).with_suffix(".csv")).set_index("id")
+    # Wrong for this model, and so the published counts are not its own.
+    assert card.loc["pk-n_pairs", ["verdict", "published", "measured_model"]].tolist() == ["differs", "9504", "tiny"]
+    assert card.loc["rw-t3-124m-n_layers", "verdict"] == "other weights"
+    # Another name reruns the scorecard and nothing that it is made of.
+    planned = snakemake(project, target, "-n", settings=(samples,))
+    assert re.findall(r"^(?:local)?rule (\w+):", planned, re.MULTILINE) == ["scorecard"]
 
 
 def test_snakemakes_own_report_is_made_offline(project: Path) -> None:
