@@ -5,10 +5,16 @@ import sys
 from pathlib import Path
 
 SBATCH = """
-import json, os, re, subprocess, sys
+import itertools, json, os, re, subprocess, sys
 folder = os.path.dirname(os.path.abspath(__file__))
 arguments = sys.argv[1:]
-number = len([name for name in os.listdir(folder) if name.endswith(".call")]) + 1
+# Several calls may come at a time: who makes the file has the number.
+for number in itertools.count(1):
+    try:
+        open(f"{folder}/{number}.call", "x").close()
+        break
+    except FileExistsError:
+        continue
 output = arguments[arguments.index("--output") + 1].replace("%j", str(number))
 (wrapped,) = [argument.removeprefix("--wrap=") for argument in arguments if argument.startswith("--wrap=")]
 call = {"arguments": arguments, "output_folder_is_there": os.path.isdir(os.path.dirname(output)), "output": output}

@@ -204,6 +204,45 @@ def test_jobs_see_the_driver_s_configuration(played):
     assert read_attributes(folder / "results/overlaps/tiny.h5", "overlaps")["rank_rtol"] == 1e-6
 
 
+def gpu_requests(call):
+    return [argument for argument in call["arguments"] if argument.startswith(("--gpus", "--gres"))]
+
+
+def test_no_job_asks_for_a_gpu_by_itself(played):
+    """The setting is auto: a GPU is used where a job finds one."""
+    _, calls, _ = played
+    assert not [request for call in calls for request in gpu_requests(call)]
+
+
+def test_jobs_ask_for_a_gpu_where_the_setting_says_cuda(tmp_path):
+    """The request and the setting reach the job, which says that there is none here."""
+    environment, source = write_stubs(tmp_path / "bin"), save_tiny(tmp_path / "tiny")
+    run(
+        ROOT, environment | {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}, "results/overlaps/tiny.h5",
+        "--slurm-status-command", "squeue", *FAST, "--retries", "0", "--directory", tmp_path / "run", "--config",
+        f"model={source}", "device=cuda", succeeds=False,
+    )  # fmt: skip
+    (call,) = submissions(tmp_path / "bin")
+    assert "group_geometry" in call["output"]
+    assert gpu_requests(call) == ["--gpus=1"]
+    said = (tmp_path / "run/results/logs/overlaps/tiny.log").read_text()
+    assert re.search(r"error: device is cuda, but torch .* sees no GPU; say cpu or auto", said)
+
+
+def test_each_stage_asks_for_its_own_gpu(tmp_path):
+    source = save_tiny(tmp_path / "tiny")
+    done = snakemake(
+        ROOT, "results/nulls/tiny.h5", "results/affinity/tiny.h5", "-n", "--directory", str(tmp_path), "--config",
+        f"model={source}", "device={nulls: cuda, overlaps: cpu}",
+    )  # fmt: skip
+    asked = {
+        rule: (resources.get("gpu"), int(resources.get("mem_mb", 0)) > 3 * 1024)
+        for rule, resources in jobs_of(done.stdout)
+    }
+    assert asked["null_shard"] == ("1", True)
+    assert {asked[rule] for rule in ("overlaps", "affinity", "nulls", "bases")} == {(None, False)}
+
+
 def test_without_accounting_a_run_stops_at_once_and_names_the_way_out(tmp_path):
     environment, source = write_stubs(tmp_path / "bin"), save_tiny(tmp_path / "tiny")
     arguments = ("results/overlaps/tiny.h5", "--directory", tmp_path / "run", "--config", f"model={source}")
