@@ -717,7 +717,7 @@ function showGraph() {
   const counts = [...kinds].map((spaces) => `${spaces} ${graph.shown.filter((edge) => edge.spaces === spaces).length}`);
   $("graph-hint").textContent = `Layers upwards, heads across; an edge is a writer and a later reader with ρ of at least the threshold: ${graph.shown.length} edges${counts.length ? ` (${counts.join(", ")})` : ""}. Down to ${$("threshold").min} the page holds all.`;
   const heads = Math.max(...Object.values(comparisons).map(({ rows }) => rows));
-  const left = 34, step = Math.max(14, Math.min(26, 560 / data.layers)), height = (data.layers - 1) * step + 40;
+  const left = 34, step = Math.max(14, Math.min(120, 560 / data.layers)), height = (data.layers - 1) * step + 40;
   const slot = (width - left - 14) / Math.max(1, heads);
   const y = (layer) => height - 20 - layer * step;
   // A key-value head stands in the middle of its group of query heads, a little below them: it is read from below.
@@ -727,6 +727,7 @@ function showGraph() {
   const svg = draw(box, "svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
   const labelled = new Set(ticks(data.layers, step, 16));
   for (let layer = 0; layer < data.layers; layer++) if (labelled.has(layer)) draw(svg, "text", { x: left - 10, y: y(layer) + 4, "text-anchor": "end" }, layer);
+  for (const head of ticks(heads, slot, 24)) draw(svg, "text", { x: x(head, heads), y: height - 2, "text-anchor": "middle" }, head);
   graph.shown.forEach((edge, index) => {
     const isGroup = readers[edge.spaces] !== heads;
     const [x1, x2, y1, y2] = [x(edge.heads[0], heads), x(edge.heads[1], readers[edge.spaces]), y(edge.from), y(edge.to) + (isGroup ? 6 : 0)];
