@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from gpt2_affinity import CLASSES, gpt2_affinity
 from matplotlib import style
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
@@ -220,6 +221,34 @@ class TestFigures:
         for low in at * width:
             assert np.any((pairs >= low - 1e-9) & (pairs <= low + width + 1e-9), axis=0).all()
         assert axes.get_xlim() == (0, first["cs_limit"])
+
+    @pytest.mark.parametrize("cutoff", [0.2, 0.5, 0.97])
+    def test_cutoffs_of_the_scatter_do_not_meet(self, tiny, cutoff):
+        numbers = AFFINITY_NUMBERS["pk_figure5"]([tiny])
+        for score in ("pk", "cs"):
+            numbers[f"{score}_cutoff"] = cutoff * numbers[f"{score}_limit"]
+        figure = make_figure("pk_figure5", numbers)
+        figure.draw_without_rendering()
+        drawn = [axes for axes in figure.axes if axes.texts]
+        assert len(drawn) == 3
+        for axes in drawn:
+            one, other = (text.get_window_extent() for text in axes.texts)
+            assert not one.overlaps(other)
+            for box in (one, other):
+                assert axes.bbox.x0 <= box.x0 < box.x1 <= axes.bbox.x1
+                assert axes.bbox.y0 <= box.y0 < box.y1 <= axes.bbox.y1
+
+    @pytest.mark.parametrize("name", list(AFFINITY_NUMBERS))
+    def test_nothing_is_cut(self, name, tiny):
+        figure = make_figure(name, AFFINITY_NUMBERS[name]([tiny]))
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        width, height = canvas.get_width_height()
+        boxes = [axes.get_tightbbox(canvas.get_renderer()) for axes in figure.axes]
+        boxes += [legend.get_window_extent() for legend in figure.legends]
+        assert min(min(box.x0, box.y0) for box in boxes) > -1
+        assert max(box.x1 for box in boxes) < width + 1
+        assert max(box.y1 for box in boxes) < height + 1
 
     def test_layers_go_up_with_tokens_as_they_are(self, tiny, axes, monkeypatch):
         arrows = []
