@@ -43,6 +43,12 @@ def test_the_paper_study():
         ({"nulls": {"samples": 0}}, "config: nulls.samples is 0, but must have minimum 1"),
         ({"fold": "no"}, "config: fold is 'no', but must be of type boolean"),
         ({"study": "a/b"}, "config: study is 'a/b'"),
+        ({"device": "gpu"}, "config: device is 'gpu', but must be one of auto, cpu, cuda"),
+        ({"device": {"nulls": "gpu"}}, "config: device.nulls is 'gpu', but must be one of auto, cpu, cuda"),
+        (
+            {"device": {"bases": "cuda"}},
+            "config: unknown key 'bases' in 'device'; the keys are affinity, nulls, overlaps",
+        ),
         ({"models": ["gpt5"]}, "config: models of the study 'paper': unknown model 'gpt5'; known are .*gpt2"),
         ({"models": []}, "config: models is"),
     ],
@@ -63,6 +69,12 @@ def test_numbers_of_the_command_line():
     assert given(rank_rtol="1.0e-5")["rank_rtol"] == 1e-5
     with pytest.raises(InputError, match="config: seed is 'seven', but must be of type integer"):
         given(seed="seven")
+
+
+@pytest.mark.parametrize("device", ["cuda", {"nulls": "cuda"}])
+def test_a_device_for_all_stages_or_for_some(device):
+    assert given(device=device)["device"] == device
+    assert PAPER["device"] == "auto"
 
 
 def test_a_known_model_by_name_is_a_study_of_its_own():
