@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from test_workflow import ROOT, planned, save_tiny, snakemake
+from test_workflow import ROOT, save_tiny, snakemake
 
 from headspaces import devices
 from headspaces.devices import asked_device, choose_device, tile_rows, to_numpy
@@ -168,12 +168,3 @@ def test_stages_and_samples_on_different_devices(tmp_path):
     # The earlier samples were not drawn anew.
     np.testing.assert_array_equal(more["cross/OQ/rotation/spread"][0], first["cross/OQ/rotation/spread"][0])
     assert len(more["cross/OQ/rotation/spread"]) == 16
-
-
-def test_another_device_reruns_nothing(tmp_path):
-    save_tiny(tmp_path / "tiny")
-    command = ("results/overlaps/tiny.h5", "--directory", str(tmp_path), "--config", f"model={tmp_path / 'tiny'}")
-    snakemake(ROOT, *command, "device=cpu")
-    assert read_attributes(tmp_path / "results/overlaps/tiny.h5", "overlaps")["device"] == "cpu"
-    for device in ("cuda", "auto", "{nulls: cuda}"):
-        assert planned(snakemake(ROOT, *command, f"device={device}", "-n")) == set()

@@ -146,7 +146,8 @@ def test_a_setting_reruns_what_depends_on_it(project):
         "overlaps",
         "table",
     }
-    assert planned(snakemake(project, TABLE, "-n", "--config", "model=tiny", "nulls={samples: 40}")) == set()
+    for setting in ("nulls={samples: 40}", "device=cuda", "device={overlaps: cpu, nulls: cuda}"):
+        assert planned(snakemake(project, TABLE, "-n", "--config", "model=tiny", setting)) == set()
 
 
 def test_it_runs_from_another_folder_on_this_copy_of_the_package(project, tmp_path):
