@@ -58,8 +58,8 @@ def _overlaps(model: Model) -> int:
 def _null_shard(model: Model) -> int:
     """Bytes of one sample: its bases where reads are compared with writes, and what one layer and kind is drawn with.
 
-    Of a layer and kind up to five arrays at a time: the columns, redrawn, scaled, and two rounds of orthonormalisation; then
-    the products of pairs of its bases, their squares and powers. Or what the kernel needs, once all layers are drawn.
+    Of a layer and kind up to five arrays at a time: the columns, redrawn, scaled, and two rounds of orthonormalisation;
+    then the products of pairs of its bases, their squares and powers. Or what the kernel needs, once all are drawn.
     """
     size, number = Size(model), _number(model.nulls_dtype)
     drawing = 5 * size.panel * number // 8 + 5 * PAIR_BYTES
