@@ -42,7 +42,7 @@ def test_the_workflow_warns_or_stops(tmp_path):
         save_tiny(tmp_path / name)
         save_file(changed, tmp_path / name / "model.safetensors")
     names = ["main", "step1", "double", "half", "other"]
-    columns = "name source kinds n_layers d_model n_query_heads n_kv_heads d_head".split()
+    columns = ["name", "source", "kinds", "n_layers", "d_model", "n_query_heads", "n_kv_heads", "d_head"]
     rows = [[name, tmp_path / name, "OQKV", N_LAYERS, D_MODEL, N_HEADS, N_KV, D_HEAD] for name in names]
     table = tmp_path / "models.tsv"
     table.write_text("\n".join("\t".join(map(str, row)) for row in [columns, *rows]) + "\n")

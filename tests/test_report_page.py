@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from browser import cut_texts, is_dark, show
 from test_workflow import save_tiny
 from tiny_results import random_model
 
+from headspaces.duplicates import Duplicate, write_duplicates
 from headspaces.figures import draw_figure
 from headspaces.page_text import read_sections, sort_key
 from headspaces.report_items import FIGURES, TABLES
@@ -81,8 +83,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyFiles, 
         installed_software(),
         describe_machine(),
     )
+    write_duplicates([Duplicate("small", NASTY, 12, 12, 0.0)], folder / "duplicates.csv")
     files = StudyFiles(
         folder / "scorecard.md",
+        folder / "duplicates.csv",
         by_name(sorted((folder / "tables").glob("*.md"))),
         by_name(sorted((folder / "figures").glob("*.png"))),
         {NASTY: atlas},
@@ -123,6 +127,18 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def page(report: tuple[Path, StudyFiles, Provenance]) -> Page:
     return Page(report[0])
+
+
+def test_models_that_are_one_are_said_at_the_top(
+    report: tuple[Path, StudyFiles, Provenance], page: Page, tmp_path: Path
+) -> None:
+    said = f"small and {NASTY}: 12 of 12 attention matrices are byte for byte the same"
+    assert said in " ".join(page.texts["duplicates"].split())
+    assert "duplicates.csv" in page.links
+    _, files, provenance = report
+    write_duplicates([], tmp_path / "duplicates.csv")
+    write_report("x", replace(files, duplicates=tmp_path / "duplicates.csv"), provenance, tmp_path / "report.html")
+    assert "duplicates" not in Page(tmp_path / "report.html").texts
 
 
 # --- reading Markdown back

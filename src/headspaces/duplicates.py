@@ -78,8 +78,8 @@ def find_duplicates(
     sums
         By model, what :func:`tensor_sums` gives.
     rho
-        By model and dataset, ``[layer, head, head]``: the same weights in another number format have other bytes and the
-        same overlaps.
+        By model and dataset, ``[layer, head, head]``: the same weights in another number format have other bytes and
+        the same overlaps.
     """
     found = []
     for model, other in combinations(sums, 2):

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import jinja2
 
+from headspaces.duplicates import read_duplicates
 from headspaces.jobs import whole_file
 from headspaces.page_text import TextTable, read_sections
 from headspaces.pages import render_page
@@ -39,6 +40,8 @@ class StudyFiles:
     ----------
     scorecard
         ``scorecard.md``, with ``.csv``.
+    duplicates
+        ``duplicates.csv``: models that turned out to be one.
     tables, figures
         By name: Markdown, with ``.csv`` and ``.tex``; PNG, with ``.pdf`` and ``.csv``.
     atlases
@@ -48,6 +51,7 @@ class StudyFiles:
     """
 
     scorecard: str | Path
+    duplicates: str | Path
     tables: Mapping[str, Path] = field(default_factory=dict)
     figures: Mapping[str, Path] = field(default_factory=dict)
     atlases: Mapping[str, Path] = field(default_factory=dict)
@@ -93,6 +97,8 @@ def report_page(study: str, files: StudyFiles, provenance: Provenance, folder: P
         study=study,
         models=list(provenance.attributes),
         scorecard=_scorecard(Path(files.scorecard), folder),
+        duplicates=read_duplicates(files.duplicates),
+        duplicates_link=Link(_address(Path(files.duplicates), folder), "CSV"),
         figures=list(_figures(files, folder)),
         tables=list(_tables(files, folder)),
         model_table=_model_table(provenance),

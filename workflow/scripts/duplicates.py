@@ -9,7 +9,8 @@ inputs, params = snakemake.input, snakemake.params
 with job(snakemake.log[0], snakemake.threads) as log:
     rho = {}
     for model, path in zip(params.models, inputs.overlaps, strict=True):
-        within = [name for name in dataset_names(path, "overlaps") if name.startswith("within/") and name.endswith("/rho")]
+        names = dataset_names(path, "overlaps")
+        within = [name for name in names if name.startswith("within/") and name.endswith("/rho")]
         rho[model] = read_arrays(path, "overlaps", within)
     blocks = iter(inputs.weights)
     sums = {model: tensor_sums(islice(blocks, n)) for model, n in zip(params.models, params.n_blocks, strict=True)}

@@ -18,4 +18,4 @@ with job(snakemake.log[0], snakemake.threads):
         describe_machine(),
     )
     parts = (by_name(paths) for paths in (inputs.tables, inputs.figures, inputs.atlases, inputs.captions))
-    write_report(study, StudyFiles(inputs.scorecard, *parts), provenance, snakemake.output[0])
+    write_report(study, StudyFiles(inputs.scorecard, inputs.duplicates, *parts), provenance, snakemake.output[0])
