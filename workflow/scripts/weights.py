@@ -13,6 +13,6 @@ with job(snakemake.log[0], snakemake.threads) as log:
     with suppress(InputError):
         if moved := moved_revision(headers):
             log.warning(
-                "%s is commit %s by now; what was fetched is %s, whose headers were read. For the new one delete %s and "
-                "run again", headers.source, moved, headers.revision, path,
+                "%s is commit %s by now; what was fetched is %s, whose headers were read: for the new one delete %s",
+                headers.source, moved, headers.revision, path,
             )  # fmt: skip
