@@ -68,7 +68,10 @@ def print_row(name, row, peak):
     ratio = f"{row['ratio']:.3g}" if "ratio" in row else ""
     seconds = f"{row['seconds']:.3g}" if "seconds" in row else ""
     print(
-        " | ".join([name, row["case"], seconds, ratio, row.get("of", ""), row.get("budget", ""), str(peak)]), flush=True
+        " | ".join(
+            [name, row["case"], seconds, ratio, row.get("of", ""), row.get("budget", ""), str(row.get("peak", peak))]
+        ),
+        flush=True,
     )
 
 

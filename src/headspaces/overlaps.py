@@ -393,7 +393,7 @@ def smallest_angles(left: Float[Array, "n d_model a"], right: Float[Array, "m d_
     Parameters
     ----------
     left, right
-        Orthonormal bases, numpy or torch; columns beyond a space's rank are zero.
+        Orthonormal bases, numpy or torch; columns beyond a space's rank are zero. The same stack twice costs half.
 
     Returns
     -------
@@ -411,11 +411,15 @@ def smallest_angles(left: Float[Array, "n d_model a"], right: Float[Array, "m d_
     The products are formed where the bases are, their eigenvalues by LAPACK on this process's threads: on a GPU torch
     takes matrices above 32 x 32 one after the other, at more than a millisecond each.
     """
-    n, m, size = left.shape[0], right.shape[0], left.dtype.itemsize
+    n, m, size, same = left.shape[0], right.shape[0], left.dtype.itemsize, left is right
     # Neither the products nor what they are made of may grow with the number of heads.
     width = max(1, GRAM_BYTES // max(1, right.shape[1] * right.shape[2] * size))
     step = max(1, GRAM_BYTES // max(1, left.shape[2] * max(left.shape[1], min(m, width) * right.shape[2]) * size))
-    blocks = [(slice(i, i + step), slice(j, j + width)) for i in range(0, n, step) for j in range(0, m, width)]
+    if same:
+        # Rows meet the columns from their own first on: fewer rows, fewer pairs twice.
+        step = min(step, -(-n // 8))
+    rows_from = range(0, n, step)
+    blocks = [(slice(i, i + step), slice(j, j + width)) for i in rows_from for j in range(i if same else 0, m, width)]
     # A GPU's memory holds one block's products at a time, whatever the number of threads.
     turn = nullcontext() if is_numpy_array(left) else threading.Lock()
 
@@ -434,6 +438,8 @@ def smallest_angles(left: Float[Array, "n d_model a"], right: Float[Array, "m d_
     result = np.empty((n, m))
     for block, part in zip(blocks, map_in_order(angles, blocks), strict=True):
         result[block] = part
+    if same:
+        result = np.triu(result) + np.triu(result, 1).T
     result[np.add.outer(_ranks(left) == 0, _ranks(right) == 0)] = np.nan
     return result
 
