@@ -55,6 +55,17 @@ def test_direct_sum_against_the_singular_values(n_heads, d_model, d_head, rng):
     assert found.lambda_min == pytest.approx(smallest, rel=1e-9)
 
 
+def test_rank_at_a_large_tolerance(rng):
+    """Also where more directions than dimensions are far from singular."""
+    bases = orthonormal_bases(rng.standard_normal((6, 300, 64)), 0.2)
+    singular = np.linalg.svd(np.concatenate(list(bases.basis), axis=1), compute_uv=False)
+    rank = int(np.sum(singular > 0.2 * singular[0]))
+    assert 0 < rank < 300
+    found = direct_sum(bases, 0.2)
+    assert (found.rank, found.deficiency) == (rank, bases.rank.sum() - rank)
+    assert found.lambda_min == pytest.approx(singular[-1] ** 2, rel=1e-9)
+
+
 def test_lambda_min_of_nearly_dependent_spaces(rng):
     """1e-10 and less, where an eigenvalue solver on S would only see rounding."""
     d_model, tilt = 320, 3e-6

@@ -74,7 +74,7 @@ def test_numbers_of_the_command_line():
 @pytest.mark.parametrize("device", ["cuda", {"nulls": "cuda"}])
 def test_a_device_for_all_stages_or_for_some(device):
     assert given(device=device)["device"] == device
-    assert PAPER["device"] == "auto"
+    assert PAPER["device"] == "cpu"
 
 
 def test_a_known_model_by_name_is_a_study_of_its_own():

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file, save_file
 from test_workflow import D_HEAD, D_MODEL, N_HEADS, N_KV, N_LAYERS, ROOT, save_tiny, snakemake
 
@@ -17,6 +18,29 @@ def test_what_is_written_is_read_back(tmp_path):
     assert str(read_duplicates(tmp_path / "duplicates.csv")) == str(found)
     write_duplicates([], tmp_path / "none.csv")
     assert read_duplicates(tmp_path / "none.csv") == []
+
+
+def test_undefined_overlaps_are_compared_by_their_places(rng):
+    """A head without weights, copied in another number format, is still a copy; spaces that fill the stream are not."""
+    rho = rng.uniform(0.1, 0.9, (2, 3, 3))
+    rho[0, 1] = rho[0, :, 1] = np.nan
+    elsewhere = rho.copy()
+    elsewhere[1, 0, 1] = np.nan
+    models = {
+        "a": {"within/O/rho": rho, "within/K/rho": np.ones((2, 3, 3))},
+        "b": {"within/O/rho": rho + 1e-8, "within/K/rho": np.ones((2, 3, 3))},
+        "c": {"within/O/rho": elsewhere, "within/K/rho": np.ones((2, 3, 3))},
+        "d": {"within/K/rho": np.ones((2, 3, 3))},
+    }
+    found = find_duplicates({name: {} for name in models}, models)
+    assert [(one.model, one.other, one.is_one_model) for one in found] == [("a", "b", True)]
+    assert found[0].max_rho_difference == pytest.approx(1e-8)
+
+
+def test_frozen_layers_are_shared_and_not_one_model():
+    """Half of the matrices: said, but no reason to stop."""
+    found = find_duplicates({"a": {"q": "1", "k": "2"}, "b": {"q": "1", "k": "3"}}, {"a": {}, "b": {}})
+    assert [(one.n_same_tensors, one.n_common_tensors, one.is_one_model) for one in found] == [(1, 2, False)]
 
 
 def test_shapes_without_pairs_or_in_common_say_nothing():

@@ -116,17 +116,17 @@ if sys.argv[1] == "reused":
 def pages():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(2):
-    np.ones(2**22)
+    np.ones(3 * 2**20), np.ones(3 * 2**20)
 before = pages()
 for _ in range(20):
-    np.ones(2**22)
+    np.ones(3 * 2**20), np.ones(3 * 2**20)
 print(pages() - before)
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
 def test_memory_of_large_arrays_is_reused():
-    """Twenty arrays of 32 MiB, one after the other, need the pages of one."""
+    """Forty arrays of 24 MiB, two at a time, need the pages of two."""
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
 
     def new_pages(how):

@@ -24,9 +24,6 @@ READS = "QKV"
 SCORES = ("simple_cs", "cs", "cka", "procrustes", "cka_invariant", "procrustes_invariant")
 """Scores beside ``pk``."""
 
-KERNEL_SCORES = tuple(score for score in SCORES if not score.startswith("procrustes"))
-"""Those that need no singular values of every pair."""
-
 
 def affinity(
     blocks: Sequence[Block],

@@ -94,7 +94,7 @@ def direct_sum(bases: Bases, rtol: float = RANK_RTOL) -> DirectSum:
     d_model, width = stacked.shape
     if width == 0:
         return DirectSum(0, 0, 0.0)
-    extremes = _spanning_extremes(stacked) if width > d_model else None
+    extremes = _spanning_extremes(stacked, rtol) if width > d_model else None
     if extremes is None:
         triangular: np.ndarray = np.linalg.qr(stacked if width <= d_model else stacked.T, mode="r")  # type: ignore[assignment]
         extremes = _extreme_singular_values(triangular)
@@ -106,7 +106,7 @@ def direct_sum(bases: Bases, rtol: float = RANK_RTOL) -> DirectSum:
     return DirectSum(rank, width - rank, smallest**2 if width >= d_model else 0.0)
 
 
-def _spanning_extremes(stacked: Float[np.ndarray, "d_model width"]) -> tuple[float, float] | None:
+def _spanning_extremes(stacked: Float[np.ndarray, "d_model width"], rtol: float) -> tuple[float, float] | None:
     """Smallest and largest singular value of more directions than dimensions, from ``S``; None where S may lose one.
 
     A third of a QR decomposition's time. S squares the condition number, so that the relative error of the smallest
@@ -116,7 +116,7 @@ def _spanning_extremes(stacked: Float[np.ndarray, "d_model width"]) -> tuple[flo
         extremes = _extreme_singular_values(np.ascontiguousarray(np.linalg.cholesky(stacked @ stacked.T).T))
     except np.linalg.LinAlgError:
         return None
-    return extremes if extremes is not None and extremes[0] > 1e-2 * extremes[1] else None
+    return extremes if extremes is not None and extremes[0] > max(1e-2, rtol) * extremes[1] else None
 
 
 def _extreme_singular_values(triangular: np.ndarray) -> tuple[float, float] | None:

@@ -15,6 +15,9 @@ from headspaces.sizes import Size
 WORKSPACE = 128 * MIB
 """What the GPU's libraries take for themselves, and what is lost between pieces of memory."""
 
+THREADS_WORKSPACE = 512 * MIB
+"""The same where a job's 16 threads all ask the GPU for products: up to 32 MiB each."""
+
 PAIR_BYTES = 64 * MIB
 """Products of pairs of bases while the closest pair is sought (:data:`headspaces.closest.PAIR_BYTES`)."""
 
@@ -89,4 +92,6 @@ GPU_RULES: Mapping[str, Callable[[Model], int]] = {
 
 def gpu_mb(rule: str, model: Model) -> int:
     """Return the GPU memory that a job of a rule, a key of :data:`GPU_RULES`, needs for a model, in MiB."""
-    return math.ceil((GPU_RULES[rule](model) + WORKSPACE) / MIB)
+    # Angles are the only products that many threads ask for.
+    workspace = WORKSPACE + (THREADS_WORKSPACE if rule == "overlaps" else 0)
+    return math.ceil((GPU_RULES[rule](model) + workspace) / MIB)

@@ -73,7 +73,7 @@ CPU = Device("cpu", unmoved)
 
 def asked_device(setting: str | Mapping[str, str], stage: str) -> str:
     """Return what the setting ``device`` says of a stage: it is one word for all, or a word for some of them."""
-    return setting if isinstance(setting, str) else setting.get(stage, "auto")
+    return setting if isinstance(setting, str) else setting.get(stage, "cpu")
 
 
 def choose_device(asked: str, needed_mb: int) -> Device:

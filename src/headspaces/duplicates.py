@@ -1,4 +1,4 @@
-"""Models of a study that are one: revisions, seeds or copies that turn out to hold another one's weights.
+"""Models of a study that share weights: revisions, seeds or copies that turn out to hold another one's.
 
 Branches of training checkpoints that all hold the final weights, or a fine-tune that was never uploaded, make a
 trajectory flat and two seeds alike. Nothing else of the pipeline would notice.
@@ -20,8 +20,9 @@ from headspaces.jobs import whole_file
 from headspaces.weights import read_metadata
 from headspaces.weights.safetensors_file import read_header
 
-SAME_RHO = 1e-12
-"""Overlaps that differ by no more are those of one set of weights, whatever number format they are stored in."""
+SAME_RHO = 1e-6
+"""Overlaps that differ by no more are those of one set of weights, whatever the format and arithmetic: rounding in
+float32 is less, and any training changes some overlap by more."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Duplicate:
     n_common_tensors
         Matrices that both have under one name.
     max_rho_difference
-        Largest difference of any overlap within a layer; NaN where the shapes differ or there is no pair.
+        Largest difference of any overlap within a layer; NaN where the shapes differ, or nothing can be told from them.
     """
 
     model: str
@@ -45,6 +46,11 @@ class Duplicate:
     n_same_tensors: int
     n_common_tensors: int
     max_rho_difference: float
+
+    @property
+    def is_one_model(self) -> bool:
+        """Whether all that they have in common is the same, and not some layers alone, as after frozen training."""
+        return self.n_same_tensors == self.n_common_tensors > 0 or self.max_rho_difference <= SAME_RHO
 
     def __str__(self) -> str:
         """Say it in one sentence."""
@@ -93,11 +99,14 @@ def find_duplicates(
 
 def _largest_difference(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> float:
     names = sorted(one.keys() & other.keys())
-    if any(one[name].shape != other[name].shape for name in names):
+    if not names or any(one[name].shape != other[name].shape for name in names):
         return math.nan
-    # A space's overlap with itself is 1 in every model.
-    gaps = [np.abs(one[name] - other[name])[:, *np.triu_indices(one[name].shape[1], 1)].ravel() for name in names]
-    return float(max((gap.max() for gap in gaps if gap.size), default=math.nan))
+    left, right = (np.concatenate([model[name].ravel() for name in names]) for model in (one, other))
+    # Undefined overlaps stand in the same places. A space with itself, or the whole stream, has 1 in every model.
+    telling = np.isfinite(left) & ~np.isclose(left, 1.0) & ~np.isclose(left, 0.0)
+    if not telling.any() or not np.array_equal(np.isnan(left), np.isnan(right)):
+        return math.nan
+    return float(np.nanmax(np.abs(left - right)))
 
 
 def write_duplicates(found: Sequence[Duplicate], path: str | Path) -> None:

@@ -163,14 +163,6 @@ def write_graph(graph: HeadGraph, graphml_path: str | Path, json_path: str | Pat
         path.write_text(text + "\n", encoding="utf-8")
 
 
-def read_graph(json_path: str | Path) -> HeadGraph:
-    """Read the JSON form of a graph."""
-    import networkx as nx
-
-    graph: HeadGraph = nx.node_link_graph(json.loads(Path(json_path).read_text(encoding="utf-8")), edges="edges")  # type: ignore[assignment]
-    return graph
-
-
 def ring_positions(graph: HeadGraph, class_order: Iterable[str] = ()) -> Positions:
     """Heads without a class on the unit circle by layer, clockwise from the top; heads of a class on a circle inside.
 

@@ -181,9 +181,12 @@ def reuse_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return
-    # M_ARENA_MAX: one heap for all threads, since others hold no large arrays; M_MMAP_THRESHOLD; M_TRIM_THRESHOLD.
-    for option, value in ((-8, 1), (-3, 2**28), (-1, 2**31 - 1)):
-        mallopt(option, value)
+    arena_max, mmap_threshold, trim_threshold = -8, -3, -1
+    # Older versions of glibc take 32 MiB at most.
+    if mallopt(mmap_threshold, 2**28) or mallopt(mmap_threshold, 2**25):
+        # One heap for all threads, since the others' hold no large arrays.
+        mallopt(arena_max, 1)
+        mallopt(trim_threshold, 2**31 - 1)
 
 
 def worker_count() -> int:

@@ -55,11 +55,11 @@ LEAST_CHUNKS = 8
 LEAF_HEADS = 64
 """Rectangles of layer pairs with at most so many heads on the earlier side are not cut further."""
 
-GRAM_BYTES = 2**25
-"""Bytes of one thread's batch of Gram matrices."""
-
 GPU_LEAF_HEADS = 256
 """The same on a GPU, where few products matter more than few operations."""
+
+GRAM_BYTES = 2**25
+"""Bytes of one thread's batch of Gram matrices."""
 
 SINE_FROM = 1e-2
 """Below this angle (radian) the cosine no longer resolves it well, and the sine is computed instead."""
@@ -442,17 +442,6 @@ def smallest_angles(left: Float[Array, "n d_model a"], right: Float[Array, "m d_
         result = np.triu(result) + np.triu(result, 1).T
     result[np.add.outer(_ranks(left) == 0, _ranks(right) == 0)] = np.nan
     return result
-
-
-def principal_angles(
-    left: Float[np.ndarray, "d_model a"], right: Float[np.ndarray, "d_model b"]
-) -> Float[np.ndarray, " m"]:
-    """All principal angles of one pair of spaces in degrees, ascending (scipy gives them descending)."""
-    from scipy.linalg import subspace_angles
-
-    spans = [basis[:, np.any(basis != 0, axis=0)] for basis in (left, right)]
-    angles: np.ndarray = np.degrees(subspace_angles(*spans))[::-1]
-    return angles
 
 
 def _smaller_squares(grams: Float[Array, "n m a b"]) -> Float[Array, "n m c c"]:

@@ -16,7 +16,8 @@ with job(snakemake.log[0], snakemake.threads) as log:
     sums = {model: tensor_sums(islice(blocks, n)) for model, n in zip(params.models, params.n_blocks, strict=True)}
     found = find_duplicates(sums, rho)
     for duplicate in found:
-        log.warning("%s; name other sources, or leave one out", duplicate)
-    if found and params.strict:
-        raise InputError(f"config: strict is true, and {found[0]}; name other sources, or leave one out")
+        log.warning("%s", duplicate)
+    ones = [duplicate for duplicate in found if duplicate.is_one_model]
+    if ones and params.strict:
+        raise InputError(f"config: strict is true, and {ones[0]}; name other sources, or leave one out")
     write_duplicates(found, snakemake.output[0])

@@ -9,9 +9,9 @@ with job(snakemake.log[0], snakemake.threads) as log:
     headers = load_headers(path)
     check_own(path, {"source": headers.source}, {"source": snakemake.params.source})
     fetch_block(headers, range(layers[0], layers[-1] + 1), snakemake.output[0])
-    # What has been fetched is whole, whether or not the Hub can be asked once more.
+    # Asked once a model. What has been fetched is whole, whether or not the Hub answers.
     with suppress(InputError):
-        if moved := moved_revision(headers):
+        if layers[0] == 0 and (moved := moved_revision(headers)):
             log.warning(
                 "%s is commit %s by now; what was fetched is %s, whose headers were read: for the new one delete %s",
                 headers.source, moved, headers.revision, path,

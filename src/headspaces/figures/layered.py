@@ -52,15 +52,8 @@ def figure6(data: pd.DataFrame, axes: Axes) -> None:
     in_row = nodes.groupby("layer").size()
     for row in nodes.to_dict("records"):
         fill = tints.get(row["head_class"], colour("neither"))
-        _box(
-            axes,
-            places[row["node"]],
-            (width, height),
-            fill,
-            head_label(row["node"]),
-            _ports(row["kind"], shared),
-            scale,
-        )
+        label, ports = head_label(row["node"]), _ports(row["kind"], shared)
+        _box(axes, places[row["node"]], (width, height), fill, label, ports, scale)
         # The axes are 6.6 inches wide; a letter is about 0.6 of its height wide.
         letters = int(6.6 * 72 / in_row[row["layer"]] / (0.6 * TOKEN_POINTS * scale)) - 1
         lines = textwrap.wrap(row["tokens"], min(letters, 40), max_lines=2, placeholder=" …")
