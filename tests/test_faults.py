@@ -304,7 +304,7 @@ def test_every_flipped_bit_of_a_header_is_noticed(reference, tmp_path):
     path = tmp_path / "block.safetensors"
     whole = (reference / "results/weights/first/layers002-003.safetensors").read_bytes()
     length = 8 + int.from_bytes(whole[:8], "little")
-    for place in [*range(8), *range(8, length, 11)]:
+    for place in range(length):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(DamagedFileError):
             read_block(path)

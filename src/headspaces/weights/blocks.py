@@ -109,10 +109,10 @@ def read_metadata(path: str | Path) -> dict[str, str]:
             header = json.loads(file.read(length))
         metadata: dict[str, str] = header["__metadata__"]
         header_sum = metadata.pop("header_sha256", "")
-        found = (metadata["format"], metadata["format_version"])
+        found, layout = (metadata["format"], metadata["format_version"]), str(metadata["layout"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedFileError(path, f"not a readable block of weights ({error})") from error
-    if found != (FORMAT, str(FORMAT_VERSION)) or metadata["layout"] not in LAYOUTS:
+    if found != (FORMAT, str(FORMAT_VERSION)) or layout not in LAYOUTS:
         raise DamagedFileError(path, f"expected {FORMAT} version {FORMAT_VERSION}, found {found[0]} version {found[1]}")
     if header_sum != header_checksum(header):
         raise DamagedFileError(path, "its header is damaged (its checksum differs)")
