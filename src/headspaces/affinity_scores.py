@@ -34,8 +34,8 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float
 
-from headspaces.bases import orthonormal_bases
 from headspaces.devices import Place, unmoved
+from headspaces.draws import orthonormalised
 from headspaces.heads import LayerHeads, fold, kv_heads_of
 from headspaces.jobs import map_in_order
 from headspaces.models import KINDS
@@ -128,7 +128,7 @@ class Maps:
             layer, kind = place
             heads = LayerHeads(layer, {kind: self.weights[kind][layer]}, *self._norms[layer])
             factors = fold(heads, kind) if self._fold else heads.factors[kind]
-            bases[layer, self.weights.places[kind]] = orthonormal_bases(factors.astype(bases.dtype, copy=False)).basis
+            bases[layer, self.weights.places[kind]] = orthonormalised(factors.astype(bases.dtype, copy=False))[0]
 
         list(map_in_order(fill, product(range(len(bases)), self.weights.kinds)))
         return self.weights.with_factors(bases)

@@ -50,7 +50,7 @@ TILE_BYTES = 2**26
 """Bytes of the tiles that one thread holds over all heads: many enough to make the products of operators efficient."""
 
 LEAST_CHUNKS = 8
-"""Parts into which the tiles are cut at least, so that there is work for all threads."""
+"""Parts into which tiles, or pairs for their angles, are cut at least, so that there is work for all threads."""
 
 LEAF_HEADS = 64
 """Rectangles of layer pairs with at most so many heads on the earlier side are not cut further."""
@@ -413,7 +413,7 @@ def smallest_angles(left: Float[Array, "n d_model a"], right: Float[Array, "m d_
     """
     n, m, size, same = left.shape[0], right.shape[0], left.dtype.itemsize, left is right
     # Neither the products nor what they are made of may grow with the number of heads.
-    width = max(1, GRAM_BYTES // max(1, right.shape[1] * right.shape[2] * size))
+    width = max(1, min(GRAM_BYTES // max(1, right.shape[1] * right.shape[2] * size), -(-m // LEAST_CHUNKS)))
     step = max(1, GRAM_BYTES // max(1, left.shape[2] * max(left.shape[1], min(m, width) * right.shape[2]) * size))
     if same:
         # Rows meet the columns from their own first on: fewer rows, fewer pairs twice.
