@@ -1,6 +1,7 @@
 """Shapes in the signatures are checked in every test; the linear algebra of a test has one thread."""
 
 import os
+import re
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -15,6 +16,13 @@ install_import_hook("headspaces", "beartype.beartype")
 
 ROOT = Path(__file__).resolve().parents[1]
 GPT2 = ROOT.parent / "shared" / "gpt2-small-attention"
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say how many inputs each campaign tried: pytest shows the output of failed tests only."""
+    for report in terminalreporter.stats.get("passed", []):
+        for line in re.findall(r"^.+: \d+ inputs, \d+ refused$", report.capstdout, re.MULTILINE):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Input as an adversary: fuzzed headers, indexes, configurations and tables, and names that a shell would obey.
 
 Whatever is read, there is a result or one line of :class:`InputError`; nothing outside the file is read, and memory
-stays below twice the file. The numbers of inputs tried are printed with ``pytest -s``.
+stays below twice the file. The numbers of inputs tried are printed at the end.
 """
 
 import json
