@@ -229,6 +229,21 @@ def test_jobs_ask_for_a_gpu_where_the_setting_says_cuda(tmp_path):
     assert re.search(r"error: device is cuda, but torch .* sees no GPU; say cpu or auto", said)
 
 
+def test_the_gpu_partition_of_one_step_needs_a_group_of_its_own(tmp_path):
+    """As docs/cluster.md says; jobs of one group must ask for the same partition."""
+    environment, source = write_stubs(tmp_path / "bin"), save_tiny(tmp_path / "tiny")
+    run(
+        ROOT, environment | {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}, "results/overlaps/tiny.h5",
+        "--slurm-status-command", "squeue", *FAST, "--retries", "0", "--directory", tmp_path / "run",
+        "--groups", "bases=bases", "overlaps=overlaps", "self_heads=self_heads",
+        "--set-resources", "overlaps:slurm_partition=cards", "--config", f"model={source}", "device=cuda",
+        succeeds=False,
+    )  # fmt: skip
+    calls = submissions(tmp_path / "bin")
+    assert [gpu_requests(call) for call in calls] == [[], ["--gpus=1"]]
+    assert ["cards" in " ".join(call["arguments"]) for call in calls] == [False, True]
+
+
 def test_each_stage_asks_for_its_own_gpu(tmp_path):
     source = save_tiny(tmp_path / "tiny")
     done = snakemake(

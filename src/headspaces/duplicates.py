@@ -21,8 +21,8 @@ from headspaces.weights import read_metadata
 from headspaces.weights.safetensors_file import read_header
 
 SAME_RHO = 1e-6
-"""Overlaps that differ by no more are those of one set of weights, whatever the format and arithmetic: rounding in
-float32 is less, and any training changes some overlap by more."""
+"""Overlaps that differ by no more are those of one set of weights, whatever the format and arithmetic: bases in float32
+make less than that of one set of weights."""
 
 
 @dataclass(frozen=True)
