@@ -21,8 +21,8 @@ from headspaces.weights import read_metadata
 from headspaces.weights.safetensors_file import read_header
 
 SAME_RHO = 1e-6
-"""Overlaps that differ by no more are those of one set of weights, whatever the format and arithmetic: bases in float32
-make less than that of one set of weights."""
+"""Overlaps that differ by no more are those of one set of weights, whatever the format and arithmetic: float32 rounds
+by less."""
 
 
 @dataclass(frozen=True)
