@@ -22,7 +22,7 @@ test-slow: $(READY)  ## campaigns that take minutes: kills, hostile input, real 
 	$(PYTEST) -m slow
 
 test-slurm: $(READY)  ## the pipeline on a real SLURM of one node; as root on Debian it installs one
-	$(PYTEST) -m slurm tests/test_slurm.py
+	$(PYTEST) -m slurm tests/workflow/test_slurm.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -11,10 +11,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from support.project import ROOT
+
 sys.path.insert(0, str(ROOT / "src"))
 
-from headspaces.jobs import hand_on_environment, reuse_memory  # noqa: E402 - the package of this folder
+from headspaces.jobs.job import hand_on_environment
+from headspaces.threads import reuse_memory
 
 HEADER = ("item", "case", "seconds", "ratio", "of what", "budget", "peak MiB")
 

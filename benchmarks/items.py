@@ -8,9 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from headspaces.models import Shape
+from support.project import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
+from headspaces.spaces import Shape
+
 GPT2 = Shape(n_layers=12, d_model=768, n_query_heads=12, n_kv_heads=12, d_head=64)
 SMOLLM2 = Shape(n_layers=30, d_model=576, n_query_heads=9, n_kv_heads=3, d_head=64)
 QWEN25 = Shape(n_layers=28, d_model=3584, n_query_heads=28, n_kv_heads=4, d_head=128)
@@ -66,7 +67,7 @@ def orthonormal(shape, n_heads, dtype="float64", seed=0):
     """Bases of random heads of a model's dimensions."""
     import numpy as np
 
-    from headspaces.draws import random_subspaces
+    from headspaces.nulls.draws import random_subspaces
 
     return random_subspaces(n_heads, shape.d_model, shape.d_head, np.random.default_rng(seed)).astype(dtype)
 
@@ -91,7 +92,7 @@ def kernel():
     """Measure the kernel on the demo's heads: 270 writers and 450 readers of 64 x 576."""
     import numpy as np
 
-    from headspaces.overlaps import operation_counts, squared_overlaps
+    from headspaces.geometry.kernel import operation_counts, squared_overlaps
 
     rows = []
     for dtype, budget in (("float64", 12), ("float32", 18)):
@@ -129,8 +130,8 @@ def observed_pairs():
     import numpy as np
     from scipy.linalg import subspace_angles
 
-    from headspaces.observed import observed_overlaps
-    from headspaces.overlaps import layer_overlaps
+    from headspaces.geometry.overlaps import observed_overlaps
+    from headspaces.geometry.pairs import layer_overlaps
 
     layers = SMOLLM2.n_layers
     bases = {
@@ -160,9 +161,9 @@ def observed_layers(n_layers=2):
     """Layers of Qwen3-235B's shape from the weights on: bases, direct sums, rho and angle of 2,016 pairs in each."""
     import numpy as np
 
-    from headspaces.bases import block_bases
-    from headspaces.heads import LayerHeads, Norm
-    from headspaces.observed import observed_overlaps
+    from headspaces.geometry.bases import block_bases
+    from headspaces.geometry.heads import LayerHeads, Norm
+    from headspaces.geometry.overlaps import observed_overlaps
 
     shape = QWEN3_LAYER
     factors = np.random.default_rng(0).standard_normal((shape.n_heads("O"), shape.d_model, shape.d_head))
@@ -202,9 +203,9 @@ def null_rows(name, shape, dtype, kinds="OQKV", budget=""):
     """
     import math
 
-    from headspaces import nulls
-    from headspaces.models import Model
-    from headspaces.overlaps import squared_overlaps
+    from headspaces.geometry.kernel import squared_overlaps
+    from headspaces.nulls import samples as nulls
+    from headspaces.study.models import Model
 
     in_pairs, own = [], nulls.layer_overlaps
 
@@ -252,7 +253,7 @@ def synthetic_layers(shape, seed=0):
     """Random heads of a model's shape, without norms."""
     import numpy as np
 
-    from headspaces.heads import LayerHeads, Norm
+    from headspaces.geometry.heads import LayerHeads, Norm
 
     rng = np.random.default_rng(seed)
     return [
@@ -269,7 +270,9 @@ def checkpoint_layers(folder):
     """Read the heads of a local checkpoint."""
     import tempfile
 
-    from headspaces.weights import fetch_block, read_block, read_headers
+    from headspaces.weights.blocks import read_block
+    from headspaces.weights.fetch import fetch_block
+    from headspaces.weights.source import read_headers
 
     headers = read_headers(folder)
     with tempfile.TemporaryDirectory() as scratch:
@@ -285,7 +288,7 @@ def affinities():
     """
     import numpy as np
 
-    from headspaces.affinity import affinity
+    from headspaces.affinity.run import affinity
 
     folder = os.environ.get(CHECKPOINT)
     layers = checkpoint_layers(folder) if folder else synthetic_layers(GPT2)
@@ -325,7 +328,7 @@ def growth():
     """Exponents of the time of a null sample in the numbers of heads, layers and dimensions."""
     import numpy as np
 
-    from headspaces.nulls import NullRun, null_shard
+    from headspaces.nulls.samples import NullRun, null_shard
 
     base = {"n_layers": 8, "d_model": 768, "n_query_heads": 12, "n_kv_heads": 12, "d_head": 64}
     rows = []

@@ -9,12 +9,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
 import pytest
-from browser import open_browser
 from jaxtyping import install_import_hook
+from support.browser import open_browser
+from support.project import ROOT
 
 install_import_hook("headspaces", "beartype.beartype")
 
-ROOT = Path(__file__).resolve().parents[1]
 GPT2 = ROOT.parent / "shared" / "gpt2-small-attention"
 
 

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints import LLAMA, llama_tensors, safetensors, write_folder
-from hub_double import Content, serving
 from scipy.linalg import subspace_angles
+from support.checkpoints import LLAMA, llama_tensors, safetensors, write_folder
+from support.hub_double import Content, serving
 
 from headspaces.command_line import main
 from headspaces.errors import InputError
 from headspaces.named_models import find_model
 from headspaces.store import write_arrays
-from headspaces.weights import read_headers, write_headers
+from headspaces.weights.headers import write_headers
+from headspaces.weights.source import read_headers
 
 LAYERS, HEADS, GROUPS, WIDTH, OWN = 3, 4, 2, 24, 8
 

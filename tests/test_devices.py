@@ -7,12 +7,13 @@ import sys
 import numpy as np
 import pytest
 import torch
-from test_workflow import ROOT, save_tiny, snakemake
+from support.project import ROOT
+from support.workflow_runs import save_tiny, snakemake
 
 from headspaces import devices
 from headspaces.devices import asked_device, choose_device, tile_rows, to_numpy
 from headspaces.errors import InputError
-from headspaces.observed import observed_overlaps
+from headspaces.geometry.overlaps import observed_overlaps
 from headspaces.store import read_arrays, read_attributes
 
 NO_GPU = r"^device is cuda, but torch \S+ sees no GPU; say cpu or auto, or see docs/cluster.md"

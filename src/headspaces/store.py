@@ -25,7 +25,7 @@ import numpy as np
 
 import headspaces
 from headspaces.errors import DamagedFileError
-from headspaces.jobs import whole_file
+from headspaces.files import whole_file
 
 FORMAT_VERSION = 1
 Attributes: TypeAlias = Mapping[str, str | int | float | bool]

@@ -35,9 +35,7 @@ rule activations:
         checkpoint=made_checkpoint,
         weights=blocks("weights", "safetensors"),
         bases=blocks("bases", "h5"),
-        code=sources(
-            "activations", "forward", "texts", "store", "weights.blocks", "provenance"
-        ),
+        code=code_of("activations"),
     output:
         "results/activations/{model}.h5",
     log:

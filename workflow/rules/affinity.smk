@@ -9,14 +9,7 @@ rule affinity:
     input:
         weights=blocks("weights", "safetensors"),
         classes=head_classes,
-        code=sources(
-            "affinity",
-            "head_graph",
-            "head_classes",
-            "weights.blocks",
-            "store",
-            "provenance",
-        ),
+        code=code_of("affinity"),
     output:
         scores="results/affinity/{model}.h5",
         edges="results/affinity/{model}.edges.csv",

@@ -7,7 +7,7 @@ Needs a text and the whole model. Makes ``results/attention/{model}.h5``.
 rule toy_model:
     """Train a two-layer attention-only transformer until it has induction heads (PK figure 4)."""
     input:
-        code=sources("toy_model"),
+        code=code_of("toy_model"),
     output:
         "results/weights/{model}/checkpoint/config.json",
         "results/weights/{model}/checkpoint/model.safetensors",
@@ -33,9 +33,7 @@ rule attention:
         text=f"results/texts/{TEXT}.json",
         checkpoint=made_checkpoint,
         weights=blocks("weights", "safetensors"),
-        code=sources(
-            "attention_patterns", "texts", "store", "weights.blocks", "provenance"
-        ),
+        code=code_of("attention"),
     output:
         "results/attention/{model}.h5",
     log:

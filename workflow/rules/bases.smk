@@ -8,7 +8,7 @@ rule bases:
     """Compute the spaces of a block of layers."""
     input:
         weights="results/weights/{model}/{block}.safetensors",
-        code=sources("bases", "provenance", "weights.blocks", "store"),
+        code=code_of("bases"),
     output:
         "results/bases/{model}/{block}.h5",
     log:

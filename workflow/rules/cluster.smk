@@ -1,6 +1,6 @@
 """cluster: what is checked before the first job is sent to a cluster."""
 
-from headspaces.slurm_check import check_job_states
+from headspaces.jobs.slurm_check import check_job_states
 
 
 onstart:

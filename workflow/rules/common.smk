@@ -9,14 +9,15 @@ ROOT = os.path.abspath(workflow.current_basedir.join("../.."))
 # The package of this clone is used, whatever is installed.
 sys.path.insert(0, os.path.join(ROOT, "src"))
 
-from headspaces import report_items
-from headspaces.configuration import read_study
-from headspaces.costs import memory_mb, minutes, n_threads
-from headspaces.device_costs import gpu_mb
+from headspaces.study import items as report_items
+from headspaces.study.configuration import read_study
+from headspaces.costs.requests import memory_mb, minutes, n_threads
+from headspaces.costs.gpu import gpu_mb
 from headspaces.devices import asked_device
 from headspaces.errors import InputError
-from headspaces.jobs import hand_on_environment, release_dead_locks, sources
-from headspaces.models import local_files
+from headspaces.jobs.code import hand_on_environment, script_code
+from headspaces.jobs.locks import release_dead_locks
+from headspaces.study.models import local_files
 
 hand_on_environment()
 if workflow.is_main_process:
@@ -61,6 +62,11 @@ wildcard_constraints:
     figure="|".join(FIGURES),
 
 
+def code_of(script):
+    """The code that a rule's job runs, so that an edit of it reruns the job."""
+    return script_code(os.path.join(ROOT, f"workflow/scripts/{script}.py"))
+
+
 def blocks(stage, suffix):
     """All blocks of a model's layers, as files of a stage."""
     return lambda wildcards: [
@@ -86,7 +92,7 @@ def layers_kept(model):
 
 def templates(name):
     """Files that a page is made of."""
-    folder = os.path.join(ROOT, "src/headspaces/templates")
+    folder = os.path.join(ROOT, "src/headspaces/report/templates")
     return sorted(
         os.path.join(folder, file)
         for file in os.listdir(folder)

@@ -6,7 +6,7 @@ rule figure:
     input:
         files=lambda wildcards: flat(files_of_figure(wildcards)),
         style=os.path.join(ROOT, "config/paper.mplstyle"),
-        code=sources("figures"),
+        code=code_of("figure"),
     output:
         pdf="results/report/{study}/figures/{figure}.pdf",
         png=report(

@@ -11,7 +11,7 @@ rule null_shard:
     input:
         weights=blocks("weights", "safetensors"),
         overlaps="results/overlaps/{model}.h5",
-        code=sources("nulls", "weights.blocks", "store", "provenance"),
+        code=code_of("null_shard"),
     output:
         "results/nulls/{model}/{null}.{samples}.h5",
     log:
@@ -41,7 +41,7 @@ rule nulls:
     """Put the shards of a model's null samples together."""
     input:
         shards=null_shards,
-        code=sources("nulls", "store", "provenance"),
+        code=code_of("nulls"),
     output:
         "results/nulls/{model}.h5",
     log:

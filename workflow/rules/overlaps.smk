@@ -9,7 +9,7 @@ rule overlaps:
     input:
         bases=blocks("bases", "h5"),
         weights=blocks("weights", "safetensors"),
-        code=sources("observed", "weights.blocks", "store", "provenance"),
+        code=code_of("overlaps"),
     output:
         "results/overlaps/{model}.h5",
     log:

@@ -24,7 +24,7 @@ rule scorecard:
     input:
         published=os.path.join(ROOT, "config/published.tsv"),
         tables=expand("results/report/{{study}}/tables/{table}.csv", table=TABLES),
-        code=sources("scorecard"),
+        code=code_of("scorecard"),
     output:
         csv=report(
             "results/report/{study}/scorecard.csv",
@@ -58,7 +58,7 @@ rule duplicates:
             for block in model.blocks
         ],
         overlaps=[f"results/overlaps/{model}.h5" for model in MODELS],
-        code=sources("duplicates", "store"),
+        code=code_of("duplicates"),
     output:
         "results/report/{study}/duplicates.csv",
     log:
@@ -85,7 +85,7 @@ rule atlas:
         overlaps="results/overlaps/{model}.h5",
         nulls="results/nulls/{model}.h5",
         bases=blocks("bases", "h5"),
-        code=sources("atlas", "store"),
+        code=code_of("atlas"),
         templates=templates("page") + templates("atlas"),
     output:
         "results/report/{study}/atlas/{model}.html",
@@ -116,7 +116,7 @@ rule report_page:
             os.path.join(ROOT, f"workflow/report/{kind}.rst")
             for kind in ("table", "figure")
         ],
-        code=sources("report_page", "run_record", "store"),
+        code=code_of("report_page"),
         templates=templates("page") + templates("report"),
     output:
         "results/report/{study}/report.html",

@@ -8,7 +8,7 @@ rule self_heads:
     """Compare every head's own spaces with other heads', with permuted labels."""
     input:
         bases=blocks("bases", "h5"),
-        code=sources("self_heads", "store", "provenance"),
+        code=code_of("self_heads"),
     output:
         "results/self_heads/{model}.h5",
     log:

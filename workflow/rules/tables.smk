@@ -5,7 +5,7 @@ rule table:
     """Make one table."""
     input:
         files=lambda wildcards: flat(files_of_table(wildcards)),
-        code=sources("tables"),
+        code=code_of("table"),
     output:
         csv=report(
             "results/report/{study}/tables/{table}.csv",

@@ -1,10 +1,10 @@
-from headspaces.activations import READ_BASES, measure
-from headspaces.forward import cut_windows, load_model, run_facts, run_model, run_numbers
-from headspaces.jobs import job
-from headspaces.provenance import fingerprint, joined, pinned
+from headspaces.activations.forward_pass import cut_windows, load_model, run_facts, run_model, run_numbers
+from headspaces.activations.response import READ_BASES, measure
+from headspaces.activations.texts import load_text
+from headspaces.jobs.job import job
+from headspaces.jobs.provenance import fingerprint, joined, pinned
 from headspaces.store import read_arrays, read_attributes, write_arrays
-from headspaces.texts import load_text
-from headspaces.weights import each_layer
+from headspaces.weights.blocks import each_layer
 
 inputs, params, name = snakemake.input, snakemake.params, snakemake.wildcards.model
 with job(snakemake.log[0], snakemake.threads):

@@ -1,14 +1,15 @@
 from functools import partial
 
-from headspaces.affinity import SCORES, affinity
+from headspaces.affinity.classes import class_arrays, read_head_classes
+from headspaces.affinity.graph import build_graph, strongest_edges, write_graph
+from headspaces.affinity.run import SCORES, affinity
 from headspaces.devices import asked_device, choose_device
-from headspaces.head_classes import class_arrays, read_head_classes
-from headspaces.head_graph import build_graph, strongest_edges, write_graph
-from headspaces.jobs import job, whole_file
-from headspaces.models import Shape
-from headspaces.provenance import fingerprint, joined, model_attributes
+from headspaces.files import whole_file
+from headspaces.jobs.job import job
+from headspaces.jobs.provenance import fingerprint, joined, model_attributes
+from headspaces.spaces import Shape
 from headspaces.store import write_arrays
-from headspaces.weights import read_block, read_metadata
+from headspaces.weights.blocks import read_block, read_metadata
 
 inputs, params, output, model = snakemake.input, snakemake.params, snakemake.output, snakemake.wildcards.model
 with job(snakemake.log[0], snakemake.threads):

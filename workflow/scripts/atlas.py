@@ -1,5 +1,5 @@
-from headspaces.atlas import principal_cosines, stored_bases, write_atlas
-from headspaces.jobs import job
+from headspaces.jobs.job import job
+from headspaces.report.atlas import principal_cosines, stored_bases, write_atlas
 from headspaces.store import read_arrays, read_attributes
 
 inputs = snakemake.input

@@ -1,15 +1,9 @@
-from headspaces.attention_patterns import (
-    attention_patterns,
-    open_runner,
-    pattern_facts,
-    token_texts,
-    top_tokens,
-)
-from headspaces.jobs import job
-from headspaces.provenance import fingerprint, joined, model_attributes, pinned
+from headspaces.activations.attention import attention_patterns, open_runner, pattern_facts, token_texts, top_tokens
+from headspaces.activations.texts import load_text
+from headspaces.jobs.job import job
+from headspaces.jobs.provenance import fingerprint, joined, model_attributes, pinned
 from headspaces.store import write_arrays
-from headspaces.texts import load_text
-from headspaces.weights import each_layer, read_metadata
+from headspaces.weights.blocks import each_layer, read_metadata
 
 inputs, params, name = snakemake.input, snakemake.params, snakemake.wildcards.model
 with job(snakemake.log[0], snakemake.threads):

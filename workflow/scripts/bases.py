@@ -1,9 +1,9 @@
-from headspaces.bases import block_bases
 from headspaces.errors import check_own
-from headspaces.jobs import job
-from headspaces.provenance import fingerprint, model_attributes
+from headspaces.geometry.bases import block_bases
+from headspaces.jobs.job import job
+from headspaces.jobs.provenance import fingerprint, model_attributes
 from headspaces.store import write_arrays
-from headspaces.weights import each_layer, read_metadata
+from headspaces.weights.blocks import each_layer, read_metadata
 
 params, weights = snakemake.params, snakemake.input.weights
 with job(snakemake.log[0], snakemake.threads):

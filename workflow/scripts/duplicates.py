@@ -1,8 +1,8 @@
 from itertools import islice
 
-from headspaces.duplicates import find_duplicates, tensor_sums, write_duplicates
 from headspaces.errors import InputError
-from headspaces.jobs import job
+from headspaces.jobs.job import job
+from headspaces.report.duplicates import find_duplicates, tensor_sums, write_duplicates
 from headspaces.store import dataset_names, read_arrays
 
 inputs, params = snakemake.input, snakemake.params

@@ -1,6 +1,6 @@
-from headspaces.figures import draw_figure
-from headspaces.jobs import job
-from headspaces.results import read_results
+from headspaces.jobs.job import job
+from headspaces.report.figures.drawing import draw_figure
+from headspaces.report.results import read_results
 
 output = snakemake.output
 with job(snakemake.log[0], snakemake.threads):

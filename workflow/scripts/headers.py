@@ -1,6 +1,7 @@
-from headspaces.jobs import job
-from headspaces.provenance import check_model
-from headspaces.weights import read_headers, write_headers
+from headspaces.jobs.job import job
+from headspaces.weights.headers import write_headers
+from headspaces.weights.model_check import check_model
+from headspaces.weights.source import read_headers
 
 params = snakemake.params
 with job(snakemake.log[0], snakemake.threads):

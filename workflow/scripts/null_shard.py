@@ -1,12 +1,13 @@
 from headspaces.devices import asked_device, choose_device
 from headspaces.errors import check_own
-from headspaces.heads import fold
-from headspaces.jobs import job
-from headspaces.models import Shape
-from headspaces.nulls import NullRun, figure_layers, null_shard, shard_attributes
-from headspaces.provenance import checked_weights, fingerprint, joined
+from headspaces.geometry.heads import fold
+from headspaces.jobs.job import job
+from headspaces.jobs.provenance import checked_weights, fingerprint, joined
+from headspaces.nulls.samples import NullRun, figure_layers, null_shard
+from headspaces.nulls.shards import shard_attributes
+from headspaces.spaces import Shape
 from headspaces.store import read_arrays, read_attributes, write_arrays
-from headspaces.weights import layer_reader, read_metadata
+from headspaces.weights.blocks import layer_reader, read_metadata
 
 inputs, params, wildcards = snakemake.input, snakemake.params, snakemake.wildcards
 with job(snakemake.log[0], snakemake.threads):

@@ -1,8 +1,9 @@
 from headspaces.errors import check_own
-from headspaces.jobs import job
-from headspaces.models import Shape
-from headspaces.nulls import Shard, merge_shards, random_reference
-from headspaces.provenance import fingerprint
+from headspaces.jobs.job import job
+from headspaces.jobs.provenance import fingerprint
+from headspaces.nulls.samples import random_reference
+from headspaces.nulls.shards import Shard, merge_shards
+from headspaces.spaces import Shape
 from headspaces.store import read_arrays, read_attributes, write_arrays
 
 inputs, params, model = snakemake.input, snakemake.params, snakemake.wildcards.model

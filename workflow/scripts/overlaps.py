@@ -1,10 +1,10 @@
 from headspaces.devices import asked_device, choose_device
 from headspaces.errors import check_own
-from headspaces.jobs import job
-from headspaces.observed import composition_scores, observed_overlaps
-from headspaces.provenance import checked_weights, fingerprint, joined
+from headspaces.geometry.overlaps import composition_scores, observed_overlaps
+from headspaces.jobs.job import job
+from headspaces.jobs.provenance import checked_weights, fingerprint, joined
 from headspaces.store import read_arrays, read_attributes, write_arrays
-from headspaces.weights import each_layer, read_metadata
+from headspaces.weights.blocks import each_layer, read_metadata
 
 inputs = snakemake.input
 with job(snakemake.log[0], snakemake.threads):

@@ -1,8 +1,8 @@
 import os
 
-from headspaces.jobs import job
-from headspaces.plan import Machine, measure_machine, plan_study, write_plan
-from headspaces.stage_costs import Workload
+from headspaces.costs.plan import Machine, measure_machine, plan_study, write_plan
+from headspaces.costs.stages import Workload
+from headspaces.jobs.job import job
 
 params = snakemake.params
 with job(snakemake.log[0], snakemake.threads):

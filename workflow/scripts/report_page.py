@@ -1,6 +1,6 @@
-from headspaces.jobs import job
-from headspaces.report_page import StudyFiles, by_name, write_report
-from headspaces.run_record import Provenance, describe_machine, installed_software, read_costs
+from headspaces.jobs.job import job
+from headspaces.report.page import StudyFiles, by_name, write_report
+from headspaces.report.run_record import Provenance, describe_machine, installed_software, read_costs
 from headspaces.store import read_attributes
 
 inputs, params, study = snakemake.input, snakemake.params, snakemake.wildcards.study

@@ -1,5 +1,5 @@
-from headspaces.jobs import job
-from headspaces.scorecard import compared_as, read_published, read_tables, scorecard, write_scorecard
+from headspaces.jobs.job import job
+from headspaces.report.scorecard import compared_as, read_published, read_tables, scorecard, write_scorecard
 
 inputs, output, params = snakemake.input, snakemake.output, snakemake.params
 with job(snakemake.log[0], snakemake.threads):

@@ -1,6 +1,6 @@
-from headspaces.jobs import job
-from headspaces.provenance import fingerprint, joined
-from headspaces.self_heads import self_heads
+from headspaces.jobs.job import job
+from headspaces.jobs.provenance import fingerprint, joined
+from headspaces.nulls.self_heads import self_heads
 from headspaces.store import read_arrays, read_attributes, write_arrays
 
 bases, model, seed = snakemake.input.bases, snakemake.wildcards.model, snakemake.params.seed

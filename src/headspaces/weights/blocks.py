@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headspaces.errors import DamagedFileError, InputError
-from headspaces.layouts import LAYOUTS, layer_tensors
-from headspaces.models import Shape
-from headspaces.weights.dtypes import SCALE, decode, rescale
+from headspaces.spaces import Shape
+from headspaces.weights.formats.dtypes import SCALE, decode, rescale
+from headspaces.weights.formats.safetensors_header import read_header
 from headspaces.weights.headers import TensorHeader
-from headspaces.weights.safetensors_file import read_header
+from headspaces.weights.layouts import LAYOUTS, layer_tensors
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from headspaces.heads import LayerHeads
+    from headspaces.geometry.heads import LayerHeads
 
 FORMAT = "headspaces-weights"
 FORMAT_VERSION = 1
@@ -68,7 +68,7 @@ def each_layer(path: str | Path, layers: Iterable[int] | None = None) -> Iterato
         If the file is damaged, of another format, or holds a NaN or an infinity; the message names tensor and head.
     """
     # heads imports numpy, which reading headers does without.
-    from headspaces.heads import cut_layer
+    from headspaces.weights.cutting import cut_layer
 
     path = Path(path)
     metadata = read_metadata(path)

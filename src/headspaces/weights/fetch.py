@@ -12,13 +12,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from headspaces.errors import InputError
-from headspaces.jobs import whole_file
+from headspaces.files import whole_file
 from headspaces.weights.blocks import FORMAT, FORMAT_VERSION, header_checksum
 from headspaces.weights.folder import stream_folder
-from headspaces.weights.gguf_file import stream_gguf
+from headspaces.weights.formats.gguf_header import stream_gguf
+from headspaces.weights.formats.torch_load import stream_torch
 from headspaces.weights.headers import Headers, Stream, TensorHeader, scale_block
-from headspaces.weights.hub import stream_hub
-from headspaces.weights.torch_file import stream_torch
+from headspaces.weights.hub.repository import stream_hub
 
 _STREAMS: dict[str, Callable[[Headers, Iterable[str]], Stream]] = {
     "safetensors": stream_folder,

@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from headspaces.errors import InputError
+from headspaces.weights.formats.safetensors_header import MAX_HEADER, read_header
+from headspaces.weights.formats.torch_load import read_torch
 from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader, unchanged
-from headspaces.weights.safetensors_file import MAX_HEADER, read_header
-from headspaces.weights.torch_file import read_torch
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 TORCH_SINGLE, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -86,7 +86,7 @@ def check_index(files: Mapping[str, str], tensors: Mapping[str, TensorHeader], w
 
 
 def read_folder(path: Path) -> tuple[str, dict[str, Any], dict[str, TensorHeader], dict[str, FileHeader]]:
-    """Read configuration and headers of a folder; see :func:`~headspaces.weights.gguf_file.read_gguf`.
+    """Read configuration and headers of a folder; see :func:`~headspaces.weights.formats.gguf_header.read_gguf`.
 
     An index decides which files belong to the checkpoint; other weight files in the folder are left alone.
     """

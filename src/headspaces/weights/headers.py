@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from headspaces.errors import DamagedFileError, InputError
-from headspaces.jobs import whole_file
-from headspaces.layouts import LAYOUTS, Layout, available_kinds, find_layout, find_prefix, layer_tensors
-from headspaces.models import KINDS, Shape
-from headspaces.weights.dtypes import SCALE, SCALED, check_supported
+from headspaces.files import whole_file
+from headspaces.spaces import KINDS, Shape
+from headspaces.weights.formats.dtypes import SCALE, SCALED, check_supported
+from headspaces.weights.layouts import LAYOUTS, Layout, available_kinds, find_layout, find_prefix, layer_tensors
 from headspaces.weights.shapes import expected_shape, read_shape
 
 Bytes: TypeAlias = bytes | memoryview

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from headspaces.errors import InputError
-from headspaces.layouts import Layout, n_layers_present
-from headspaces.models import KINDS, Shape
+from headspaces.spaces import KINDS, Shape
+from headspaces.weights.layouts import Layout, n_layers_present
 
 CONFIG_KEYS: dict[str, tuple[str, ...]] = {
     "n_layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
@@ -15,7 +15,7 @@ CONFIG_KEYS: dict[str, tuple[str, ...]] = {
     "d_model": ("hidden_size", "n_embd", "n_embed", "d_model"),
     "d_head": ("head_dim",),
 }
-"""What configurations call the numbers of a :class:`~headspaces.models.Shape`."""
+"""What configurations call the numbers of a :class:`~headspaces.spaces.Shape`."""
 
 
 def read_shape(
@@ -29,11 +29,11 @@ def read_shape(
     Parameters
     ----------
     layout, config
-        What :func:`~headspaces.layouts.find_layout` returned.
+        What :func:`~headspaces.weights.layouts.find_layout` returned.
     shapes
         Shape of every tensor of the checkpoint, by name.
     prefix
-        What :func:`~headspaces.layouts.find_prefix` returned.
+        What :func:`~headspaces.weights.layouts.find_prefix` returned.
     where
         The checkpoint, for messages.
 

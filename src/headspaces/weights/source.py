@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from headspaces.errors import InputError
-from headspaces.models import KINDS
+from headspaces.spaces import KINDS
 from headspaces.weights.folder import fingerprint, read_folder, read_json
-from headspaces.weights.gguf_file import read_gguf
+from headspaces.weights.formats.gguf_header import read_gguf
+from headspaces.weights.formats.torch_load import checkpoint_config, read_torch
 from headspaces.weights.headers import FileHeader, Headers, TensorHeader, needed_headers
-from headspaces.weights.hub import parse_hub, read_hub
-from headspaces.weights.torch_file import checkpoint_config, read_torch
+from headspaces.weights.hub.repository import parse_hub, read_hub
 
 TORCH_ENDS = (".pt", ".pth", ".bin", ".ckpt")
 

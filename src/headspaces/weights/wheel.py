@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headspaces.errors import InputError
-from headspaces.jobs import remove_leftovers, whole_file, writer_name
+from headspaces.files import remove_leftovers, whole_file, writer_name
 
 _GRAMMAR = re.compile(
     r"wheel:(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9][A-Za-z0-9.+!_-]*)"

@@ -1,0 +1,224 @@
+"""Running a model on a text with ``transformers``: loading it, cutting the text into windows, keeping activations."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from jaxtyping import Int
+from tqdm import tqdm
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from headspaces.activations.hooks import WatchedLayer
+from headspaces.activations.response import LayerActivations
+from headspaces.activations.run_check import NORMALISED_STREAM
+from headspaces.activations.texts import Text
+from headspaces.errors import InputError
+from headspaces.geometry.heads import LayerHeads
+from headspaces.threads import worker_count
+from headspaces.weights.layouts import find_layout, find_prefix
+
+
+@dataclass(frozen=True)
+class Run:
+    """A model's run on a text.
+
+    Attributes
+    ----------
+    layers
+        Per layer, what its heads put out and what its norm read.
+    loss
+        Mean next-token loss in nats per token, within windows.
+    deviation
+        Largest relative deviation, over the layers, of the heads' recombined writes from what the model itself wrote.
+    """
+
+    layers: list[LayerActivations]
+    loss: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Consecutive pieces of a text, of one length: nothing is padded.
+
+    Attributes
+    ----------
+    tokens
+        Token numbers.
+    bos
+        Token that stands before every window because the tokenizer puts it before every text; None where it does not.
+        It is context only: no statistic counts it.
+    """
+
+    tokens: Int[np.ndarray, "window token"]
+    bos: int | None
+
+
+def load_model(place: str, where: str) -> tuple[Any, Any]:
+    """Load a model in float32 and its tokenizer; no code of the checkpoint's own is ever run.
+
+    Parameters
+    ----------
+    place
+        A folder, a ``.gguf`` file, or ``hub:owner/name[@revision]``.
+    where
+        The model's name, for messages.
+
+    Raises
+    ------
+    InputError
+        If transformers cannot load it, it needs its own code, weights are missing, or there is no tokenizer.
+    """
+    name, options = _pretrained(place)
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            name, dtype=torch.float32, trust_remote_code=False, output_loading_info=True, **options
+        )
+        model, found = loaded
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+        raise InputError(f"{where}: {_why(error, f'the model of {place}')}") from error
+    if missing := sorted(map(str, [*found["missing_keys"], *found["mismatched_keys"]])):
+        raise InputError(
+            f"{where}: the checkpoint lacks {len(missing)} tensors that the model needs, the first is {missing[0]!r}"
+        )
+    if other := {str(parameter.dtype) for parameter in model.parameters()} - {"torch.float32"}:
+        raise InputError(
+            f"{where}: parameters of type {other.pop()}, expected float32; the checkpoint must not be packed"
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
+    except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{where}: {_why(error, f'the tokenizer of {place}')}") from error
+    return model.eval(), tokenizer
+
+
+def _pretrained(place: str) -> tuple[str, dict[str, Any]]:
+    if place.startswith("hub:"):
+        name, _, revision = place.removeprefix("hub:").partition("@")
+        return name, {"revision": revision} if revision else {}
+    path = Path(place).expanduser()
+    if path.suffix == ".gguf":
+        return str(path.parent), {"gguf_file": path.name}
+    return str(path), {"local_files_only": True}
+
+
+def _why(error: Exception, what: str) -> str:
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    if "trust_remote_code" in str(error):
+        return f"{what} needs code of the checkpoint's own (trust_remote_code), which is never run"
+    return f"transformers cannot load {what}: {said}"
+
+
+def cut_windows(tokenizer: Any, text: Text, n_windows: int, n_tokens: int) -> Windows:
+    """Tokenise a text without special tokens and take its first windows.
+
+    Raises
+    ------
+    InputError
+        If the text is shorter than the windows.
+    """
+    tokens = tokenizer(text.text, add_special_tokens=False, verbose=False)["input_ids"]
+    if len(tokens) < n_windows * n_tokens:
+        raise InputError(
+            f"text {text.source!r}: {len(tokens)} tokens, but {n_windows} windows of {n_tokens} need "
+            f"{n_windows * n_tokens}; take a longer text or fewer windows"
+        )
+    array = np.asarray(tokens[: n_windows * n_tokens], dtype=np.int64).reshape(n_windows, n_tokens)
+    # What the tokenizer puts before a text is told by comparison: its settings have many names.
+    with_special, bare = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (True, False))
+    bos = tokenizer.bos_token_id
+    added = bos is not None and len(with_special) > len(bare) and with_special[0] == bos
+    return Windows(array, bos if added else None)
+
+
+def run_model(model: Any, windows: Windows, heads: Sequence[LayerHeads], where: str) -> Run:
+    """Run a model on the windows, one by one, and keep what its heads put out and what its norms read.
+
+    Parameters
+    ----------
+    model
+        A causal language model of transformers.
+    windows
+        Of a text.
+    heads
+        The model's heads, with their writes, in order.
+    where
+        The model's name, for messages.
+
+    Raises
+    ------
+    InputError
+        If the windows are longer than the model's context, an activation is not finite, or what runs is not what the
+        given weights say.
+    """
+    # How the file was packed is no matter any more: the parameters are numbers now.
+    layout, config = find_layout({**model.config.to_dict(), "quantization_config": None}, where)
+    if layout.name in NORMALISED_STREAM:
+        raise InputError(f"{where}: {NORMALISED_STREAM[layout.name]}")
+    before = [] if windows.bos is None else [windows.bos]
+    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    length = len(before) + windows.tokens.shape[1]
+    if longest and length > longest:
+        raise InputError(
+            f"{where}: windows of {length} tokens, but the model's context has {longest}; take shorter ones"
+        )
+    prefix = find_prefix(layout, model.state_dict(), where)
+    watched = [WatchedLayer(model, layout, prefix, own, len(before), where) for own in heads]
+    torch.set_num_threads(worker_count())
+    losses = []
+    with ExitStack() as hooks, torch.inference_mode():
+        for layer in watched:
+            hooks.enter_context(layer.listening())
+        for window in tqdm(windows.tokens, desc="windows", unit="window", mininterval=5):
+            tokens = torch.from_numpy(np.concatenate([np.asarray(before, np.int64), window]))
+            logits = model(tokens[None], use_cache=False).logits[0]
+            # A token is predicted from those before it: the first one only where BOS stands before it.
+            losses.append(torch.nn.functional.cross_entropy(logits[:-1].float(), tokens[1:]).item())
+    loss = float(np.mean(losses))
+    if not math.isfinite(loss):
+        raise InputError(f"{where}: the next-token loss is not finite; the checkpoint is broken, fetch another")
+    scale = float(config.get("residual_multiplier") or 1.0)
+    return Run([layer.result(scale) for layer in watched], loss, max(layer.deviation for layer in watched))
+
+
+def run_facts(model: Any, text: Text, windows: Windows, run: Run) -> dict[str, str | int | float]:
+    """Root attributes of the activations file that say what was run on what."""
+    return {
+        "loss_nats_per_token": run.loss,
+        "recombination_deviation": run.deviation,
+        "text_source": text.source,
+        "text_version": text.version,
+        "text_sha256": text.sha256,
+        "n_documents": text.n_documents,
+        "n_windows": windows.tokens.shape[0],
+        "window_tokens": windows.tokens.shape[1],
+        "n_tokens": windows.tokens.size,
+        "tokens_sha256": hashlib.sha256(windows.tokens.astype("<i8").tobytes()).hexdigest(),
+        "bos": "none" if windows.bos is None else f"token {windows.bos} before every window, not counted",
+        "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
+        "attention": str(getattr(model.config, "_attn_implementation", "")),
+        "transformers_version": transformers.__version__,
+        "torch_version": str(torch.__version__),
+    }
+
+
+def run_numbers(windows: Windows, run: Run) -> dict[str, np.ndarray]:
+    """Numbers of the run for the report, as scalar arrays of the activations file under ``run/``."""
+    n_windows, window_tokens = windows.tokens.shape
+    numbers = {
+        "loss_nats_per_token": run.loss,
+        "n_tokens": n_windows * window_tokens,
+        "n_windows": n_windows,
+        "window_tokens": window_tokens,
+    }
+    return {f"run/{name}": np.array(value) for name, value in numbers.items()}

@@ -1,0 +1,79 @@
+"""Whether a checkpoint can be run at all, told from its headers: what is fetched for the geometry need not suffice.
+
+Only light imports: the Snakefile asks at every start, to leave the activations out where they are not possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from pathlib import Path
+
+from headspaces.errors import InputError
+from headspaces.weights.folder import read_folder
+from headspaces.weights.formats.gguf_header import read_gguf
+from headspaces.weights.layouts import find_layout, find_prefix
+
+NORMALISED_STREAM = {
+    "opt-post-norm": "the residual stream is normalised after every sublayer: no write reaches a later head directly",
+}
+"""Layouts without the direct path that the activations measure."""
+
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+
+
+def reason_not_to_run(source: str, kinds: str) -> str | None:
+    """Say why a model's activations cannot be measured.
+
+    Parameters
+    ----------
+    source
+        Where the model is: a folder or a ``.gguf`` file. Of other sources nothing is known before they are fetched.
+    kinds
+        The kinds of heads that are analysed.
+
+    Returns
+    -------
+    None where nothing speaks against it; else half a sentence.
+    """
+    if "O" not in kinds or not set("QKV") <= set(kinds):
+        return f"only the kinds {kinds} are analysed, and the activations go from writes to all reads"
+    path = Path(source).expanduser()
+    if source.startswith(("hub:", "wheel:")):
+        return None
+    if path.suffix == ".pt":
+        return "a PyTorch file alone does not say how to run the model"
+    try:
+        if path.is_dir():
+            return _folder(path)
+        if path.suffix == ".gguf" and path.is_file():
+            return _gguf(read_gguf(path)[2])
+    except InputError as error:
+        return str(error)
+    return f"{source} is neither a folder nor a .gguf file"
+
+
+def _folder(path: Path) -> str | None:
+    _, config, tensors, _ = read_folder(path)
+    layout, _ = find_layout(config, str(path))
+    if layout.name in NORMALISED_STREAM:
+        return NORMALISED_STREAM[layout.name]
+    prefix = find_prefix(layout, tensors, str(path))
+    start = prefix + layout.layer.format(layer=0)
+    attention = {start + layout.tensor(kind) for kind in "OQKV"}
+    others = [name for name, header in tensors.items() if len(header.shape) >= 2 and name not in attention]
+    if not any(name.startswith(start) for name in others):
+        return "the checkpoint holds no MLP tensors"
+    layers = prefix + layout.layer.split("{layer}")[0]
+    if not any(not name.startswith(layers) for name in others):
+        return "the checkpoint holds no embedding tensors"
+    if not any((path / name).is_file() for name in _TOKENIZERS):
+        return f"the folder holds no tokenizer ({', '.join(_TOKENIZERS[:3])}, …)"
+    return None
+
+
+def _gguf(tensors: Container[str]) -> str | None:
+    if "token_embd.weight" not in tensors:
+        return "the file holds no embedding tensors (token_embd.weight)"
+    if not any(f"blk.0.ffn_{part}.weight" in tensors for part in ("up", "up_exps")):
+        return "the file holds no MLP tensors (blk.0.ffn_…)"
+    return None

@@ -1,0 +1,211 @@
+"""The graph of a model's heads, with the strongest pairs of each type as edges to later heads (PK, figures 1 and 6).
+
+Nodes are query heads, named ``layer.head``. Where key-value heads are shared (GQA) they are nodes of their own, named
+``layer.kv.head``: an OK or OV edge ends at the head that reads.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from headspaces.affinity.classes import HeadClasses
+from headspaces.files import whole_file
+from headspaces.spaces import Shape
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    HeadGraph: TypeAlias = nx.MultiDiGraph[str]
+else:
+    # networkx takes a while to import: only the jobs that make a graph wait for it, in the functions below.
+    HeadGraph = Any
+
+TYPES = ("OQ", "OK", "OV")
+"""Types of edges: from a write to a later query, key or value read."""
+
+STRONGEST = 20
+"""Edges of each type in PK's graphs."""
+
+Positions: TypeAlias = dict[str, tuple[float, float]]
+"""Place of every node."""
+
+
+def strongest_edges(arrays: Mapping[str, np.ndarray], score: str = "pk", k: int = STRONGEST) -> pd.DataFrame:
+    """List the k strongest pairs of each type, the strongest first.
+
+    Parameters
+    ----------
+    arrays
+        What :func:`headspaces.affinity.run.affinity` returned.
+    score
+        Name of the score.
+    k
+        Number of edges of each type; fewer where there are fewer pairs.
+
+    Returns
+    -------
+    data frame
+        ``type``, ``source_layer``, ``source_head``, ``target_layer``, ``target_head``, the score under its own name,
+        and ``rank`` within the type from 1. Ties go to the earlier layers and heads.
+    """
+    frames = [_strongest(arrays[f"{score}/{kind}"], k).assign(type=kind) for kind in TYPES]
+    columns = ["type", "source_layer", "source_head", "target_layer", "target_head", "score", "rank"]
+    return pd.concat(frames, ignore_index=True)[columns].rename(columns={"score": score})
+
+
+def _strongest(pairs: Float[np.ndarray, "source_layer target_layer source_head target_head"], k: int) -> pd.DataFrame:
+    places = np.argwhere(np.isfinite(pairs))
+    scores = pairs[tuple(places.T)]
+    # The last key is the first to sort by; ties keep the order of layers and heads.
+    chosen = np.lexsort((*places.T[::-1], -scores))[:k]
+    names = ("source_layer", "target_layer", "source_head", "target_head")
+    columns = dict(zip(names, places[chosen].T, strict=True))
+    return pd.DataFrame({**columns, "score": scores[chosen], "rank": np.arange(1, len(chosen) + 1)})
+
+
+def build_graph(edges: pd.DataFrame, score: str, shape: Shape, classes: HeadClasses | None = None) -> HeadGraph:
+    """Make the directed graph of the edges.
+
+    Parameters
+    ----------
+    edges
+        What :func:`strongest_edges` returned.
+    score
+        The column that weights them.
+    shape
+        Of the model: tells whether key-value heads are shared.
+    classes
+        Known classes of heads.
+
+    Returns
+    -------
+    graph
+        Nodes have ``layer``, ``head``, ``kind`` (``query`` or ``key-value``) and ``head_class`` (empty for none); edges
+        ``type``, ``weight`` and ``rank``, and their type as key.
+    """
+    import networkx as nx
+
+    # Composition scores are by query head on both sides.
+    shared = shape.n_kv_heads < shape.n_query_heads and score != "cs"
+    known = classes.names if classes else {}
+    graph: HeadGraph = nx.MultiDiGraph(score=score)
+    for edge in edges.to_dict("records"):
+        ends = []
+        for layer, head, kind in (
+            (edge["source_layer"], edge["source_head"], "query"),
+            (edge["target_layer"], edge["target_head"], "key-value" if shared and edge["type"] != "OQ" else "query"),
+        ):
+            name = f"{layer}.{head}" if kind == "query" else f"{layer}.kv.{head}"
+            own = known.get((layer, head), "") if kind == "query" else ""
+            graph.add_node(name, layer=int(layer), head=int(head), kind=kind, head_class=own)
+            ends.append(name)
+        source, target = ends
+        graph.add_edge(source, target, edge["type"], type=edge["type"], weight=edge[score], rank=int(edge["rank"]))
+    return graph
+
+
+def rank_hubs(graph: HeadGraph) -> pd.DataFrame:
+    """List every node's degrees, the hubs first.
+
+    Returns
+    -------
+    data frame
+        ``layer``, ``head``, ``kind``, ``head_class``; ``n_edges``, ``n_in``, ``n_out``; ``weight``, ``weight_in``,
+        ``weight_out`` (sums of the score); ``pagerank`` (weighted, along the edges, damping 0.85); ``in_oq`` to
+        ``out_ov`` (edges by type); ``rank`` by number of edges, then by weight.
+    """
+    import networkx as nx
+
+    pagerank = nx.pagerank(graph, weight="weight", tol=1e-12, max_iter=1000) if len(graph) else {}
+    rows = []
+    for node, data in graph.nodes(data=True):
+        into = [edge for *_, edge in graph.in_edges(node, data=True)]
+        out = [edge for *_, edge in graph.out_edges(node, data=True)]
+        row: dict[str, Any] = {name: data[name] for name in ("layer", "head", "kind", "head_class")}
+        row |= {"n_edges": len(into) + len(out), "n_in": len(into), "n_out": len(out)}
+        row |= {"weight": _weight(into) + _weight(out), "weight_in": _weight(into), "weight_out": _weight(out)}
+        row["pagerank"] = pagerank[node]
+        for side, found in (("in", into), ("out", out)):
+            row |= {f"{side}_{kind.lower()}": sum(edge["type"] == kind for edge in found) for kind in TYPES}
+        rows.append(row)
+    hubs = pd.DataFrame(rows).sort_values(
+        ["n_edges", "weight", "layer", "head"], ascending=[False, False, True, True], ignore_index=True
+    )
+    return hubs.assign(rank=np.arange(1, len(hubs) + 1))
+
+
+def _weight(edges: Iterable[Mapping[str, Any]]) -> float:
+    return math.fsum(edge["weight"] for edge in edges)
+
+
+def class_counts(graph: HeadGraph) -> tuple[int, int]:
+    """Count the nodes in a class and in none, as in the titles of PK's figure 1."""
+    inside = sum(bool(data["head_class"]) for _, data in graph.nodes(data=True))
+    return inside, len(graph) - inside
+
+
+def write_graph(graph: HeadGraph, graphml_path: str | Path, json_path: str | Path) -> None:
+    """Write a graph as GraphML and as JSON (node-link form), each file whole or not at all."""
+    import networkx as nx
+
+    with whole_file(graphml_path) as path:
+        nx.write_graphml(graph, path, named_key_ids=True)
+    with whole_file(json_path) as path:
+        text = json.dumps(nx.node_link_data(graph, edges="edges"), indent=1, ensure_ascii=False)
+        path.write_text(text + "\n", encoding="utf-8")
+
+
+def ring_positions(graph: HeadGraph, class_order: Iterable[str] = ()) -> Positions:
+    """Heads without a class on the unit circle by layer, clockwise from the top; heads of a class on a circle inside.
+
+    The classes follow each other in ``class_order`` with a gap between them.
+    """
+    data = {node: graph.nodes[node] for node in graph}
+    order = list(class_order) + sorted({one["head_class"] for one in data.values()} - set(class_order))
+    inside = sorted(
+        (node for node in data if data[node]["head_class"]),
+        key=lambda node: (order.index(data[node]["head_class"]), data[node]["layer"], data[node]["head"]),
+    )
+    outside = sorted((node for node in data if not data[node]["head_class"]), key=lambda node: _place(data[node]))
+    positions = dict(zip(outside, _on_circle(1.0, np.arange(len(outside)), len(outside)), strict=True))
+    slots: list[int] = []
+    last = ""
+    for node in inside:
+        # A new class leaves one place free.
+        slots.append(slots[-1] + 1 + (data[node]["head_class"] != last) if slots else 0)
+        last = data[node]["head_class"]
+    positions |= dict(zip(inside, _on_circle(0.62, np.array(slots), slots[-1] + 2 if slots else 1), strict=True))
+    return positions
+
+
+def _on_circle(radius: float, places: np.ndarray, n_places: int) -> list[tuple[float, float]]:
+    angles = np.pi / 2 - 2 * np.pi * places / max(1, n_places)
+    return [(float(radius * np.cos(angle)), float(radius * np.sin(angle))) for angle in angles]
+
+
+def layered_positions(graph: HeadGraph) -> Positions:
+    """Heads in rows, one row a layer with edges, upwards; in a row each head near the heads below that write to it.
+
+    x runs from 0 to 1; y is the layer.
+    """
+    data = {node: graph.nodes[node] for node in graph}
+    positions: Positions = {}
+    for layer in sorted({one["layer"] for one in data.values()}):
+        row = sorted((node for node in data if data[node]["layer"] == layer), key=lambda node: _place(data[node]))
+        sources = {node: [positions[other][0] for other in graph.predecessors(node)] for node in row}
+        middle = {node: float(np.mean(sources[node])) if sources[node] else 0.5 for node in row}
+        row.sort(key=lambda node: middle[node])
+        positions |= {node: ((place + 0.5) / len(row), float(layer)) for place, node in enumerate(row)}
+    return positions
+
+
+def _place(data: Mapping[str, Any]) -> tuple[int, str, int]:
+    return data["layer"], data["kind"], data["head"]

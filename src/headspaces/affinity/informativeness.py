@@ -1,0 +1,92 @@
+"""How far an observed distribution of PK is from that of random subspaces (PK, figure 8)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from headspaces.geometry.statistics import isotropic_mean, isotropic_sd
+
+ORDER = "QKVO"
+"""Rows (source) and columns (target) of the heat map."""
+
+N_EDGES = 256
+"""Edges of the histogram's bins over [0, d_head]: 255 bins."""
+
+FEW_PAIRS = 10
+"""An empty bin says nothing as long as the reference expects fewer pairs in it: it is left out."""
+
+
+def bin_edges(d_head: int) -> Float[np.ndarray, " edge"]:
+    """Edges of the bins of PK over its range [0, d_head]."""
+    return np.linspace(0.0, d_head, N_EDGES)
+
+
+def random_shares(edges: Float[np.ndarray, " edge"], d_model: int, d_head: int) -> Float[np.ndarray, " bin"]:
+    """Share of each bin in the PK of two independent uniformly random subspaces, in normal approximation.
+
+    Mean ``d^2 / D``, variance ``2 d^2 (D - d)^2 / (D^2 (D - 1)(D + 2))``.
+    """
+    mean, sd = d_head * isotropic_mean(d_model, d_head), d_head * isotropic_sd(d_model, d_head)
+    below = [0.5 * math.erfc((mean - edge) / (sd * math.sqrt(2))) for edge in edges.tolist()]
+    return np.diff(below)
+
+
+def observed_counts(edges: Float[np.ndarray, " edge"], pk: Float[np.ndarray, "*pairs"]) -> Int[np.ndarray, " bin"]:
+    """Count the defined values in each bin."""
+    values = pk[np.isfinite(pk)]
+    # Rounding may lift the PK of two equal spaces above d_head.
+    counts: np.ndarray = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
+    return counts
+
+
+def divergence(reference: Float[np.ndarray, " bin"], counts: Int[np.ndarray, " bin"]) -> float:
+    """Kullback-Leibler divergence ``KL(reference || observed)`` in nats.
+
+    Parameters
+    ----------
+    reference
+        Share of each bin.
+    counts
+        Observed pairs in each bin.
+
+    Returns
+    -------
+    float
+        Infinite where a bin is empty in which the reference expects :data:`FEW_PAIRS` or more; NaN without any pair.
+    """
+    n_pairs = int(counts.sum())
+    if not n_pairs:
+        return math.nan
+    if np.any((counts == 0) & (n_pairs * reference >= FEW_PAIRS)):
+        return math.inf
+    kept = (counts > 0) & (reference > 0)
+    if not kept.any():
+        return math.inf
+    expected = reference[kept] / reference[kept].sum()
+    return float(np.sum(expected * np.log(expected * n_pairs / counts[kept])))
+
+
+def informativeness(
+    pk: Mapping[str, Float[np.ndarray, "*pairs"]], d_model: int, d_head: int
+) -> Float[np.ndarray, "4 4"]:
+    """Divergence of every kind pair's PK from the random reference.
+
+    Parameters
+    ----------
+    pk
+        By source and target kind (``OQ``), the PK of head pairs; NaN where there is no pair.
+    d_model, d_head
+        Dimensions of the residual stream and of a head.
+
+    Returns
+    -------
+    array
+        Rows are source kinds, columns target kinds, both in the order Q, K, V, O.
+    """
+    edges = bin_edges(d_head)
+    reference = random_shares(edges, d_model, d_head)
+    return np.array([[divergence(reference, observed_counts(edges, pk[x + y])) for y in ORDER] for x in ORDER])

@@ -1,0 +1,67 @@
+"""What the stages of the pipeline cost for a model, and what its jobs ask for, from the model's shape alone.
+
+The rules ask for memory, minutes and threads with :func:`memory_mb`, :func:`minutes` and :func:`n_threads`;
+:mod:`headspaces.costs.plan` adds a study up. Only the standard library is imported here: the Snakefile
+reads this module at every start.
+"""
+
+from __future__ import annotations
+
+import math
+
+from headspaces.costs.stages import MIB, STAGES, START_SECONDS, Cost, Workload
+from headspaces.study.models import Model
+
+CORE_GFLOPS = 10.0
+"""Rate per thread at which the requested minutes are reckoned: half of what a core of 2015 gives in float64."""
+
+GPU_PROCESS = 3 * 1024 * MIB
+"""Torch's libraries, the GPU's, and the driver's part of a process: from above."""
+
+MARGIN = 1.3
+"""Requested memory over the predicted peak."""
+
+PATIENCE = 3.0
+"""Requested minutes over the predicted ones: a job that is stopped at its limit has cost all of its time."""
+
+LEAST_MINUTES = 10
+"""Requested at least: file systems are slow at times."""
+
+THREAD_SECONDS = 10.0
+"""Work of one thread that makes another one worth having, in seconds."""
+
+MOST_THREADS = 16
+"""Threads of any job: nodes with fewer cores are rare, and more wait for each other."""
+
+
+def stage_cost(stage: str, model: Model, work: Workload | None = None) -> Cost:
+    """Predict what a stage, a key of :data:`STAGES`, costs for a model."""
+    return STAGES[stage](model, work or Workload())
+
+
+def memory_mb(stage: str, model: Model, threads: int = 1, attempt: int = 1, device: str = "cpu") -> int:
+    """Return the memory to ask for, in MiB: the predicted peak with a margin, and half as much more for every retry."""
+    peak = stage_cost(stage, model, Workload(threads)).memory + (GPU_PROCESS if device == "cuda" else 0)
+    return math.ceil(MARGIN * peak / MIB * (1 + (attempt - 1) / 2))
+
+
+def minutes(stage: str, model: Model, threads: int = 1, attempt: int = 1) -> int:
+    """Return the minutes to ask for: of the longest job, at :data:`CORE_GFLOPS`; as many more for every retry."""
+    # Threads wait for each other, and for memory.
+    seconds = START_SECONDS + _longest_seconds(stage, model) / math.pow(threads, 0.8)
+    return attempt * max(LEAST_MINUTES, math.ceil(PATIENCE * seconds / 60))
+
+
+def n_threads(stage: str, model: Model) -> int:
+    """Return the threads that are worth having: one for every :data:`THREAD_SECONDS` that one thread would take.
+
+    Null samples are jobs enough: with one thread each, no thread ever waits.
+    """
+    if stage in ("weights", "null_shard"):
+        return 1
+    return min(MOST_THREADS, max(1, math.ceil(_longest_seconds(stage, model) / THREAD_SECONDS)))
+
+
+def _longest_seconds(stage: str, model: Model) -> float:
+    cost = stage_cost(stage, model)
+    return cost.longest * cost.operations / (CORE_GFLOPS * 1e9)

@@ -1,0 +1,259 @@
+"""How the cost of every stage follows from a model's shape: one function each, with the reasons.
+
+Operations are floating-point additions and multiplications in float64. Where a stage does other work than large matrix
+products, its operations are multiplied by how much slower than these they run, so that one rate gives the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from headspaces.costs.sizes import Size
+from headspaces.study.models import BLOCK_BYTES, Model
+
+NULL_MODELS = 2
+"""Rotation and reassignment."""
+
+START_SECONDS = 4.0
+"""Start of a job: Snakemake's own process, and the imports of the one that computes."""
+
+MIB = 2**20
+
+PROCESS = 200 * MIB
+"""A process with numpy, scipy, HDF5 and the work buffers of BLAS: measured 110 to 170 MiB."""
+
+TORCH_PROCESS = 900 * MIB
+"""A process with torch and transformers: measured 500 to 800 MiB."""
+
+TILES = 160 * MIB
+"""Per thread of the kernel: its tiles (64 MiB), and products of pairs of bases."""
+
+
+VOCABULARY = 150_000
+"""Tokens of a large vocabulary: the shape does not tell."""
+
+SEQUENCE = 256
+"""Tokens of a sequence whose attention is kept."""
+
+NUCLEAR_NORMS_BELOW = 2**31
+"""Bytes of bases of the models whose maps are compared by Procrustes too."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a job is given and a study asks for.
+
+    Attributes
+    ----------
+    threads
+        Threads of a job.
+    samples
+        Samples of each null model.
+    tokens
+        Tokens of the text that models are run on.
+    """
+
+    threads: int = 1
+    samples: int = 30
+    tokens: int = 2048
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one stage costs for one model.
+
+    Attributes
+    ----------
+    memory
+        Peak of the largest job, in bytes.
+    disk
+        Bytes of all files that stay.
+    operations
+        Of all jobs together.
+    jobs
+        Number of jobs.
+    longest
+        Part of the operations that the longest job has.
+    """
+
+    memory: float | int
+    disk: float | int
+    operations: float | int
+    jobs: int = 1
+    longest: float = 1.0
+
+    def seconds(self, gflops: float) -> float:
+        """Return the expected time of all jobs one after the other, at a rate of matrix products in float64."""
+        return self.jobs * START_SECONDS + self.operations / (gflops * 1e9)
+
+
+def _weights(model: Model, _work: Workload) -> Cost:
+    """Fetch the attention's tensors.
+
+    They stream through; packed ones are unpacked to float32 one at a time. Two bytes a number is what checkpoints have,
+    four after unpacking. The network sets the time; the operations stand for checksums, 30 a byte.
+    """
+    packed = model.source.startswith("wheel:") or model.source.endswith(".gguf")
+    size, disk = Size(model), model.bases_bytes / 8 * (4 if packed else 2)
+    return Cost(PROCESS / 2 + 2 * size.panel, disk, 30 * disk, len(model.blocks), size.block_share)
+
+
+def _bases(model: Model, work: Workload) -> Cost:
+    """Make orthonormal bases and direct sums, in blocks of layers.
+
+    QR of a head and the rotation of its basis take 6 D d^2, the small singular value decomposition 25 d^3, the QR of a
+    layer's heads side by side (D x nd) 2 p q^2, q the smaller side; LAPACK runs at a third of the rate of products.
+
+    In memory: the block's factors in float64, replaced by the bases as they are made, and half of it again when these
+    are stacked; for each thread the folded factors, QR's copies of them and the heads side by side.
+    """
+    size, shape, d = Size(model), model.shape, model.shape.d_head
+    sides = [sorted((shape.d_model, shape.n_heads(kind) * d)) for kind in model.kinds]
+    sums = sum(2 * longer * shorter**2 for shorter, longer in sides)
+    operations = 3.0 * shape.n_layers * (size.heads * (6 * shape.d_model * d**2 + 25 * d**3) + sums)
+    tasks = min(work.threads, round(size.block_share * shape.n_layers) * len(model.kinds))
+    memory = PROCESS + 1.5 * size.block + 5 * tasks * size.panel
+    return Cost(memory, model.bases_bytes * size.stored, operations, len(model.blocks), size.block_share)
+
+
+def _overlaps(model: Model, work: Workload) -> Cost:
+    """Compute overlaps, angles and composition scores of all observed pairs, in one job.
+
+    The kernel runs for rho and, where there are reads, for two composition scores; an angle takes ``F^T G`` (2 D d^2),
+    its square (2 d^3) and eigenvalues (10 d^3, at half the rate of products).
+
+    In memory, without reads: a block of layers, and the one before until it is replaced. With reads: all bases, or
+    the scaled factors of all layers, and the readers once more side by side.
+    """
+    size, d = Size(model), model.shape.d_head
+    angles = model.n_observed_pairs * (2 * model.shape.d_model * d**2 + 22 * d**3)
+    operations = size.kernel(model.n_observed_pairs) * (3 if size.readers else 1) + angles
+    held = 1.8 * model.bases_bytes * size.stored if size.readers else size.blocks_held
+    memory = PROCESS + work.threads * (TILES + size.panel) + held + 4 * size.inside + 12 * size.square
+    return Cost(memory, 2 * size.inside + 4 * size.square, operations)
+
+
+def _null_shard(model: Model, work: Workload) -> Cost:
+    """Draw the samples of both null models, in shards.
+
+    A sample takes :attr:`Model.null_sample_operations`, orthonormalisation (two rounds of Cholesky QR, 8 D d^2 a head),
+    and the closest pair within each layer (``F^T G`` and squarings, 2 D d^2 + 10 d^3 a pair); all that at two thirds
+    of the rate of products, which is twice as high in float32.
+
+    In memory: the layers of a small model, or two of a large one's; the sample's bases where reads are compared with
+    writes; for each thread a layer's factors in float64, scaled, in the sample's arithmetic, redrawn, and two rounds of
+    orthonormalisation.
+    """
+    size, shape, d = Size(model), model.shape, model.shape.d_head
+    rate = 2.0 if model.nulls_dtype == "float32" else 1.0
+    bases = shape.n_layers * size.heads * 8 * shape.d_model * d**2
+    closest = size.within * (2 * shape.d_model * d**2 + 10 * d**3)
+    sample = 1.5 / rate * (model.null_sample_operations + bases + closest)
+    kept = model.bases_bytes if model.bases_bytes < BLOCK_BYTES else 2 * model.bases_bytes / shape.n_layers
+    held = kept + (model.bases_bytes / rate if size.readers else 0)
+    memory = PROCESS + held + work.threads * (2 * TILES + size.panel * (2 + 5 / rate)) + 4 * size.square
+    samples, in_shard = NULL_MODELS * work.samples, min(model.samples_per_shard, work.samples)
+    jobs = NULL_MODELS * -(-work.samples // model.samples_per_shard)
+    return Cost(memory, 8 * samples * size.null_numbers, samples * sample, jobs, in_shard / samples)
+
+
+def _nulls(model: Model, work: Workload) -> Cost:
+    """Put the shards together, and draw random subspaces beside them: as many sets of heads as there are samples."""
+    size, shape, d = Size(model), model.shape, model.shape.d_head
+    counts = {shape.n_heads(kind) for kind in model.kinds}
+    pairs = sum(n * (n - 1) // 2 for n in counts)
+    operations = work.samples * (
+        sum(counts) * 30 * shape.d_model * d**2 + pairs * (2 * shape.d_model * d**2 + 10 * d**3)
+    )
+    disk = 8 * NULL_MODELS * work.samples * size.null_numbers
+    return Cost(PROCESS + 3 * disk + work.threads * (TILES + 4 * size.panel), disk, 1.5 * operations)
+
+
+def _self_heads(model: Model, work: Workload) -> Cost:
+    """Compare heads' own spaces with others': three comparisons a layer, and 10,000 permutations of labels in each.
+
+    In memory: a block of layers, and the one before until it is replaced.
+    """
+    size, shape = Size(model), model.shape
+    pairs = shape.n_layers * shape.n_query_heads * (shape.n_query_heads + 2 * shape.n_kv_heads)
+    permuted = 100 * 3 * 10_000 * shape.n_layers * shape.n_query_heads
+    operations = 2 * shape.d_model * shape.d_head**2 * pairs + permuted
+    return Cost(PROCESS + work.threads * TILES / 4 + size.blocks_held, 3 * size.inside, operations)
+
+
+def _affinity(model: Model, work: Workload) -> Cost:
+    """Score all heads with later ones.
+
+    The kernel runs for PK of all kinds with all kinds and three times for writers with readers, and once more for each
+    where a set of head classes asks for the scores between maps of one kind. Procrustes, of small models only, takes
+    the singular values of two d x d matrices a pair (100 d^3 each at the rate of products).
+
+    In memory, of a block of layers, or of two where there are more: heads as read, their stacks, bases, and by query
+    head the full products and what they are made of; and the results.
+    """
+    size, shape, d = Size(model), model.shape, model.shape.d_head
+    layer_pairs = shape.n_layers * (shape.n_layers - 1) // 2
+    scored = size.across
+    if model.head_classes:
+        scored += size.within + layer_pairs * sum(shape.n_heads(kind) ** 2 for kind in model.kinds)
+    operations = size.kernel(layer_pairs * size.heads**2) + 3 * size.kernel(scored)
+    if model.bases_bytes < NUCLEAR_NORMS_BELOW:
+        operations += scored * (200 * d**3 + 2 * shape.d_model * d**2)
+    results = 8 * shape.n_layers**2 * (size.heads**2 + 3 * shape.n_query_heads**2) + 5 * size.square
+    by_query_head = 4 * shape.n_query_heads / size.heads
+    held = min(2, len(model.blocks)) * size.block * (4 + 2 * by_query_head)
+    return Cost(PROCESS + work.threads * TILES + held + 2 * results, results, operations)
+
+
+def _activations(model: Model, work: Workload) -> Cost:
+    """Run the model on a text, and measure what its writes do at later reads.
+
+    The forward pass takes two operations a parameter and token in float32; every writer head and later layer moments of
+    d x d and d x D over the tokens.
+
+    In memory: the model in float32, all heads and bases in float64, what the heads put out and the norms read on every
+    token, and the writes along every later residual.
+    """
+    shape, d, tokens = model.shape, model.shape.d_head, work.tokens
+    parameters, size = n_parameters(model), Size(model)
+    moments = shape.n_layers**2 / 2 * shape.n_query_heads * tokens * 2 * d * (d + shape.d_model)
+    kept = 4 * shape.n_layers * tokens * (shape.n_query_heads * d + shape.d_model)
+    along = 8 * shape.n_layers**2 * tokens * shape.n_query_heads
+    own = 8 * tokens * (4 * shape.d_model + 6 * shape.n_query_heads * d)
+    memory = TORCH_PROCESS + 4 * parameters + 2 * model.bases_bytes + kept + along + work.threads * own
+    return Cost(memory, 4 * size.square, parameters * tokens + 2 * moments)
+
+
+def _attention(model: Model, work: Workload) -> Cost:
+    """Run the model on the text and on repeated random tokens, with attention weights, and unembed every write.
+
+    In memory: the model in float32, all heads in float64, and the attention of one sequence; the unembedding once more.
+    """
+    shape, tokens = model.shape, work.tokens
+    parameters = n_parameters(model)
+    weights = 4 * shape.n_layers * shape.n_query_heads * SEQUENCE**2
+    memory = TORCH_PROCESS + 4 * parameters + model.bases_bytes + 2 * weights + 8 * VOCABULARY * shape.d_model
+    unembedding = 2 * shape.n_layers * shape.n_query_heads * shape.d_model * shape.d_head * VOCABULARY
+    return Cost(memory, 8 * 100 * shape.n_layers * shape.n_query_heads, 2 * parameters * tokens + unembedding)
+
+
+def n_parameters(model: Model) -> int:
+    """Parameters of a dense model, from above: its attention, a gated MLP of width 5.3 D, and embeddings."""
+    shape = model.shape
+    attention = 2 * shape.d_model * shape.d_head * (shape.n_query_heads + shape.n_kv_heads)
+    return shape.n_layers * (attention + 16 * shape.d_model**2) + VOCABULARY * shape.d_model
+
+
+STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
+    "weights": _weights,
+    "bases": _bases,
+    "overlaps": _overlaps,
+    "null_shard": _null_shard,
+    "nulls": _nulls,
+    "self_heads": _self_heads,
+    "affinity": _affinity,
+    "activations": _activations,
+    "attention": _attention,
+}
+"""By stage, what it costs for a model."""

@@ -1,0 +1,130 @@
+"""The observed geometry of a model: every overlap, angle and composition score, as the overlaps file holds them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+from jaxtyping import Float
+from tqdm import tqdm
+
+from headspaces.devices import Place, unmoved
+from headspaces.geometry.angles import smallest_angles
+from headspaces.geometry.heads import LayerHeads, fold
+from headspaces.geometry.pairs import layer_overlaps, normalised, smaller_ranks
+
+READERS = "QKV"
+
+
+def observed_overlaps(blocks: Iterable[Mapping[str, np.ndarray]], place: Place = unmoved) -> dict[str, np.ndarray]:
+    """Overlaps, smallest angles, ranks and direct sums of all head pairs.
+
+    Parameters
+    ----------
+    blocks
+        Blocks of layers as :func:`headspaces.geometry.bases.block_bases` makes them, in order. Where only writes are
+        known, no more than one block is held at a time; else all bases, and the reads' once more.
+    place
+        Puts arrays where the kernel and the products of bases are to be computed.
+
+    Returns
+    -------
+    dict
+        =========================== ============================================== ====== ==========================
+        field                       dimensions                                     unit   meaning
+        =========================== ============================================== ====== ==========================
+        ``within/{X}/rho``          layer, head, head                              1      overlap; 1 on the diagonal
+        ``within/{X}/angle``        layer, head, head                              degree smallest principal angle
+        ``cross/O{Y}/rho``          writer_ and reader_layer, writer_, reader_head 1      NaN unless reader is later
+        ``cross/O{Y}/angle``        the same                                       degree the same
+        ``direct_sum/{X}/…``        layer                                          1      see ``block_bases``
+        ``rank/{X}``                layer, head                                    1      numerical rank
+        =========================== ============================================== ====== ==========================
+    """
+    parts: dict[str, list[np.ndarray]] = {}
+    kept: list[dict[str, np.ndarray]] = []
+    for block in tqdm(blocks, desc="within layers", unit="block", file=sys.stderr, mininterval=5):
+        kinds = [kind for kind in "OQKV" if f"{kind}/basis" in block]
+        bases = {kind: place(block[f"{kind}/basis"]) for kind in kinds}
+        pairs = layer_overlaps(bases, sources="", targets="")
+        for kind in kinds:
+            smaller = np.stack([smaller_ranks(rank, rank) for rank in block[f"rank/{kind}"]])
+            parts.setdefault(f"within/{kind}/rho", []).append(normalised(pairs.within[kind], smaller))
+            angles = np.stack([smallest_angles(layer, layer) for layer in bases[kind]])
+            parts.setdefault(f"within/{kind}/angle", []).append(angles)
+        for name in block:
+            if name.startswith(("rank/", "direct_sum/")):
+                parts.setdefault(name, []).append(block[name])
+        if "O" in kinds and len(kinds) > 1:
+            kept.append(dict(block))
+        del block, bases
+    arrays = {name: np.concatenate(values) for name, values in parts.items()}
+    return arrays | (_across(kept, place) if kept else {})
+
+
+def _across(blocks: list[dict[str, np.ndarray]], place: Place) -> dict[str, np.ndarray]:
+    kinds = [kind for kind in "OQKV" if f"{kind}/basis" in blocks[0]]
+    # A kind's blocks go as soon as they are joined.
+    bases = {kind: np.concatenate([block.pop(f"{kind}/basis") for block in blocks]) for kind in kinds}
+    ranks = {kind: np.concatenate([block[f"rank/{kind}"] for block in blocks]) for kind in kinds}
+    n_layers = len(bases["O"])
+    arrays: dict[str, np.ndarray] = {}
+    for spaces, squared in layer_overlaps(bases, within="", place=place).across.items():
+        smaller = np.minimum.outer(ranks["O"], ranks[spaces[1]]).transpose(0, 2, 1, 3)
+        arrays[f"cross/{spaces}/rho"] = normalised(squared, smaller)
+        arrays[f"cross/{spaces}/angle"] = np.full(squared.shape, np.nan)
+    placed = {kind: place(bases[kind]) for kind in kinds}
+    for writer in tqdm(range(n_layers - 1), desc="angles across layers", unit="layer", file=sys.stderr, mininterval=5):
+        for kind in (kind for kind in READERS if kind in bases):
+            later = placed[kind][writer + 1 :]
+            angles = smallest_angles(placed["O"][writer], later.reshape(-1, *later.shape[2:]))
+            shaped = angles.reshape(len(angles), *later.shape[:2]).swapaxes(0, 1)
+            arrays[f"cross/O{kind}/angle"][writer, writer + 1 :] = shaped
+    return arrays
+
+
+def composition_scores(
+    read: Callable[[], Iterable[LayerHeads]], dtype: str = "float64", place: Place = unmoved
+) -> dict[str, np.ndarray]:
+    """Score how strongly every writer's map composes with every later reader's, from the maps themselves.
+
+    Parameters
+    ----------
+    read
+        Reads the heads of all layers in order. Called once for the bare maps and once for those with the norms' linear
+        part, so that one set of them is in memory at a time.
+    dtype
+        Of the arithmetic.
+    place
+        Puts the maps where the kernel is to be computed.
+
+    Returns
+    -------
+    dict
+        ``cross/O{Y}/simple_composition``, ``||W_X W_O|| / (||W_X|| ||W_O||)`` of the bare maps, and
+        ``cross/O{Y}/weighted``, RW's spectrally weighted score ``D ||R^T B||^2 / (||R||^2 ||B||^2)`` of the folded ones
+        (appendix G): [writer_layer, reader_layer, writer_head, reader_head], NaN unless the reader is later, or where a
+        map is zero.
+    """
+    arrays = {}
+    for folded in (False, True):
+        lists: dict[str, list[np.ndarray]] = {}
+        for layer in read():
+            for kind, factors in layer.factors.items():
+                lists.setdefault(kind, []).append(_unit((fold(layer, kind) if folded else factors).astype(dtype)))
+        stacks = {kind: np.stack(lists.pop(kind)) for kind in list(lists)}
+        for spaces, squared in layer_overlaps(stacks, within="", place=place).across.items():
+            if folded:
+                arrays[f"cross/{spaces}/weighted"] = stacks["O"].shape[2] * squared
+            else:
+                arrays[f"cross/{spaces}/simple_composition"] = np.sqrt(squared)
+    return arrays
+
+
+def _unit(factors: Float[np.ndarray, "head d_model d_head"]) -> Float[np.ndarray, "head d_model d_head"]:
+    """Scale factors to Frobenius norm 1, NaN for a zero map; in two steps, so that no square leaves the numbers."""
+    largest = np.abs(factors).max(axis=(1, 2), keepdims=True)
+    scaled = np.divide(factors, largest, out=np.full(factors.shape, np.nan, dtype=factors.dtype), where=largest > 0)
+    unit: np.ndarray = scaled / np.sqrt(np.sum(scaled * scaled, axis=(1, 2), keepdims=True))
+    return unit

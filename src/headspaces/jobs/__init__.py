@@ -1,0 +1,1 @@
+"""Jobs of the workflow: log, code, provenance, locks."""

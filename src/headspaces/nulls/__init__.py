@@ -1,0 +1,1 @@
+"""Null models of the overlaps, and a head's own spaces against other heads'."""

@@ -1,0 +1,297 @@
+"""The atlas: one self-contained interactive page for a model, with every overlap that its overlaps file holds.
+
+The page needs no server and no network: styles, script and numbers are inside. Numbers are rounded to what the page
+shows (:func:`_packed`); the overlaps file has every digit. Of a comparison with too many pairs the page holds the
+layer pairs with the largest overlaps, and the principal angles of the strongest pairs only; it says which.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from markupsafe import Markup
+
+from headspaces.files import whole_file
+from headspaces.report.html import render_page
+from headspaces.report.results import NULLS, Comparison, ModelResults
+from headspaces.store import dataset_names, read_arrays
+
+STRONGEST = 500
+"""Pairs of a comparison whose principal angles the page holds."""
+ALL_UP_TO = 2000
+"""A comparison with no more pairs has the principal angles of all of them."""
+PAIR_BUDGET = 450_000
+"""Pairs of all comparisons together whose values the page holds: about 7 MB."""
+QUANTILES = 1001
+"""Quantiles that stand for the null samples' pairs."""
+
+# Values of 16 bits between fixed ends: steps of 1.5e-5 in rho and 0.0014 degrees. The last code is "undefined".
+_UNDEFINED = 2**16 - 1
+_ENDS = {"rho": (0.0, 1.0), "angle": (0.0, 90.0), "simple_composition": (0.0, 1.0), "cosine": (0.0, 1.0)}
+
+Packed = dict[str, Any]
+ReadBasis = Callable[[str, int], Float[np.ndarray, "head d_model d_head"]]
+
+
+def strongest_pairs(comparison: Comparison) -> Int[np.ndarray, " pair"]:
+    """Return flat indices (condition, pair) of the pairs with the largest rho, descending; all where they are few."""
+    rho = comparison.rho.ravel()
+    defined = np.flatnonzero(np.isfinite(rho))
+    order = defined[np.argsort(-rho[defined], kind="stable")]
+    return order if comparison.rho.size <= ALL_UP_TO else order[:STRONGEST]
+
+
+def principal_cosines(
+    overlaps: Mapping[str, np.ndarray], attributes: Mapping[str, Any], read_basis: ReadBasis
+) -> dict[str, Float[np.ndarray, "pair angle"]]:
+    """Cosines of all principal angles of the strongest pairs of every comparison.
+
+    Parameters
+    ----------
+    overlaps, attributes
+        The model's overlaps file.
+    read_basis
+        Gives the orthonormal bases of one kind and layer (:func:`stored_bases`); columns beyond a rank are zero.
+
+    Returns
+    -------
+    dict of arrays
+        By comparison (``O`` … ``OV``), in the order of :func:`strongest_pairs`: cosines in descending order, NaN beyond
+        the smaller of the two ranks.
+    """
+    read = lru_cache(maxsize=8)(read_basis)
+    results = ModelResults(str(attributes["model"]), attributes, overlaps)
+    return {comparison.spaces: _cosines(comparison, overlaps, read) for comparison in results.compare_all()}
+
+
+def stored_bases(paths: Sequence[str | Path]) -> ReadBasis:
+    """Read bases from a model's files, in the order of its layers; three kinds of a file are held at a time."""
+    first: list[tuple[int, str | Path]] = []
+    n_layers = 0
+    for path in paths:
+        first.append((n_layers, path))
+        rank = next(name for name in dataset_names(path, "bases") if name.startswith("rank/"))
+        n_layers += len(read_arrays(path, "bases", [rank])[rank])
+
+    @lru_cache(maxsize=3)
+    def read(path: str | Path, kind: str) -> np.ndarray:
+        return read_arrays(path, "bases", [f"{kind}/basis"])[f"{kind}/basis"]
+
+    def basis(kind: str, layer: int) -> np.ndarray:
+        start, path = next((start, path) for start, path in reversed(first) if start <= layer)
+        return np.asarray(read(path, kind)[layer - start])
+
+    return basis
+
+
+def _cosines(comparison: Comparison, overlaps: Mapping[str, np.ndarray], read: ReadBasis) -> np.ndarray:
+    left, right = comparison.spaces[0], comparison.spaces[-1]
+    chosen = strongest_pairs(comparison)
+    if not len(chosen):
+        return np.empty((0, 0))
+    conditions, pairs = np.divmod(chosen, comparison.n_pairs)
+    one, other = _heads(comparison, pairs)
+    values: list[np.ndarray] = [np.empty(0)] * len(chosen)
+    for condition in np.unique(conditions):
+        layer, later = (int(number) for number in comparison.layers[condition])
+        at = np.flatnonzero(conditions == condition)
+        products = read(left, layer)[one[at]].swapaxes(1, 2) @ read(right, later)[other[at]]
+        ranks = np.minimum(overlaps[f"rank/{left}"][layer, one[at]], overlaps[f"rank/{right}"][later, other[at]])
+        singular = np.linalg.svd(products.astype(np.float64), compute_uv=False)
+        for place, cosines, rank in zip(at, np.minimum(singular, 1.0), ranks):
+            values[place] = np.where(np.arange(len(cosines)) < rank, cosines, np.nan)
+    return np.stack(values)
+
+
+def _heads(comparison: Comparison, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the two heads of pairs of one condition."""
+    rows, columns = _grid(comparison)
+    if comparison.scope == "across":
+        return np.divmod(pairs, columns)
+    one, other = np.triu_indices(rows, k=1)
+    return one[pairs], other[pairs]
+
+
+def _grid(comparison: Comparison) -> tuple[int, int]:
+    """Return the numbers of heads on both sides of a comparison."""
+    overlaps, spaces = comparison.model.overlaps, comparison.spaces
+    place = f"within/{spaces}/rho" if comparison.scope == "within" else f"cross/{spaces}/rho"
+    rows, columns = overlaps[place].shape[-2:]
+    return int(rows), int(columns)
+
+
+def write_atlas(
+    overlaps: Mapping[str, np.ndarray],
+    attributes: Mapping[str, Any],
+    path: str | Path,
+    *,
+    nulls: Mapping[str, np.ndarray] | None = None,
+    cosines: Mapping[str, Float[np.ndarray, "pair angle"]] | None = None,
+) -> None:
+    """Write a model's page, whole or not at all.
+
+    Parameters
+    ----------
+    overlaps, attributes
+        Arrays and root attributes of the model's overlaps file.
+    path
+        The HTML file.
+    nulls
+        Arrays of its nulls file: each layer's and layer pair's null samples are then shown beside the observed value.
+    cosines
+        Principal angles of the strongest pairs, from :func:`principal_cosines`.
+    """
+    page = atlas_page(overlaps, attributes, nulls=nulls, cosines=cosines)
+    with whole_file(path) as beside:
+        beside.write_text(page, encoding="utf-8", newline="\n")
+
+
+def atlas_page(
+    overlaps: Mapping[str, np.ndarray],
+    attributes: Mapping[str, Any],
+    *,
+    nulls: Mapping[str, np.ndarray] | None = None,
+    cosines: Mapping[str, Float[np.ndarray, "pair angle"]] | None = None,
+) -> str:
+    """Return a model's page; parameters as in :func:`write_atlas`."""
+    results = ModelResults(str(attributes["model"]), attributes, overlaps, nulls)
+    return render_page(
+        "atlas",
+        name=results.name,
+        facts=_facts(attributes),
+        data=Markup(script_json(_data(results, cosines or {}))),  # noqa: S704 (escaped by script_json)
+    )
+
+
+def script_json(data: Any) -> str:
+    """Write data as JSON for a script element: no text in it can end the element or open a comment."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _facts(attributes: Mapping[str, Any]) -> list[tuple[str, str]]:
+    names = {
+        "source": "source",
+        "revision": "revision",
+        "n_layers": "layers",
+        "n_query_heads": "query heads",
+        "n_kv_heads": "key-value heads",
+        "d_model": "d_model",
+        "d_head": "d_head",
+        "norm": "norm",
+        "fold": "norm folded into reads",
+        "rank_rtol": "relative tolerance of ranks",
+        "package_version": "headspaces",
+    }
+    return [(label, str(attributes[name])) for name, label in names.items() if name in attributes]
+
+
+def _data(results: ModelResults, cosines: Mapping[str, np.ndarray]) -> Packed:
+    comparisons = [comparison for comparison in results.compare_all() if comparison.rho.size]
+    share = PAIR_BUDGET / max(1, sum(comparison.rho.size for comparison in comparisons))
+    return {
+        "model": results.name,
+        "layers": int(results.attributes["n_layers"]),
+        "fold": bool(results.attributes.get("fold", False)),
+        "isotropic": results.isotropic,
+        "random_sd": results.random_sd,
+        "ranks": {kind: results.overlaps[f"rank/{kind}"].tolist() for kind in results.kinds},
+        "comparisons": {
+            comparison.spaces: _comparison(comparison, share, cosines.get(comparison.spaces))
+            for comparison in comparisons
+        },
+    }
+
+
+def _comparison(comparison: Comparison, share: float, cosines: np.ndarray | None) -> Packed:
+    rows, columns = _grid(comparison)
+    quantities = {"rho": comparison.rho, "angle": comparison.angles}
+    for name in ("simple_composition", "weighted"):
+        if f"cross/{comparison.spaces}/{name}" in comparison.model.overlaps:
+            quantities[name] = comparison.model.across_values(comparison.spaces, name)
+    kept = _kept(comparison, share)
+    strongest = strongest_pairs(comparison)
+    packed: Packed = {
+        "scope": comparison.scope,
+        "rows": rows,
+        "columns": columns,
+        "conditions": comparison.layers.tolist(),
+        "kept": None if len(kept) == comparison.n_conditions else kept.tolist(),
+        "values": {name: _packed(values[kept], name) for name, values in quantities.items()},
+        "summary": {name: _summary(values, name) for name, values in quantities.items()},
+        "strongest": {
+            "index": _base64(strongest.astype("<u4")),
+            "values": {name: _packed(values.ravel()[strongest], name) for name, values in quantities.items()},
+        },
+        "cosines": None,
+        "nulls": _nulls(comparison),
+    }
+    if cosines is not None and len(cosines) == len(strongest):
+        packed["cosines"] = {"count": cosines.shape[1], **_packed(cosines, "cosine")}
+    return packed
+
+
+def _kept(comparison: Comparison, share: float) -> Int[np.ndarray, " condition"]:
+    """Choose the conditions whose pairs go on the page: all, or those with the largest overlaps."""
+    n = comparison.n_conditions if share >= 1 else int(share * comparison.n_conditions)
+    largest = np.fmax.reduce(comparison.rho, axis=1)
+    return np.sort(np.argsort(-np.nan_to_num(largest, nan=-1.0), kind="stable")[:n])
+
+
+def _summary(values: np.ndarray, name: str) -> Packed:
+    """Mean, spread and strongest value (the smallest angle, the largest of all else) of each condition."""
+    defined = [row[np.isfinite(row)] for row in values]
+    strongest = np.min if name == "angle" else np.max
+    statistics: dict[str, Callable[[np.ndarray], Any]] = {"mean": np.mean, "spread": np.std, "strongest": strongest}
+    return {
+        key: _packed(np.array([statistic(row) if row.size else np.nan for row in defined]), "")
+        for key, statistic in statistics.items()
+    }
+
+
+def _nulls(comparison: Comparison) -> Packed | None:
+    """Summarise the null samples of each condition, and the pairs of the samples of one layer by their quantiles."""
+    if not comparison.has_nulls("spread") or not comparison.has_nulls("mean"):
+        return None
+    packed: Packed = {"samples": min(len(samples) for samples in comparison.samples("spread"))}
+    for null in NULLS:
+        spread, mean = comparison.nulls[null]["spread"], comparison.nulls[null]["mean"]
+        statistics = {
+            "spread_mean": spread.mean(axis=0),
+            "spread_largest": spread.max(axis=0),
+            "mean_mean": mean.mean(axis=0),
+            "mean_smallest": mean.min(axis=0),
+            "mean_largest": mean.max(axis=0),
+        }
+        packed[null] = {name: _packed(values, "") for name, values in statistics.items()}
+    pairs = comparison.null_pairs()
+    if pairs is not None and all(np.isfinite(pairs.rho[null]).any() for null in NULLS):
+        grid = np.linspace(0, 1, QUANTILES)
+        packed["pairs"] = {
+            "layer": pairs.layer,
+            **{null: _packed(np.nanquantile(pairs.rho[null], grid), "rho") for null in NULLS},
+        }
+    return packed
+
+
+def _packed(values: np.ndarray, name: str) -> Packed:
+    """Write numbers as base64: 16 bits between the quantity's ends, or float32 where it has none."""
+    if name not in _ENDS:
+        return {"data": _base64(values.astype("<f4"))}
+    low, high = _ENDS[name]
+    steps = np.round((np.clip(values, low, high) - low) / (high - low) * (_UNDEFINED - 1))
+    codes = np.where(np.isfinite(values), steps, _UNDEFINED).astype("<u2")
+    return {"low": low, "high": high, "data": _base64(codes)}
+
+
+def _base64(array: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")

@@ -1,0 +1,132 @@
+"""The report's figures: numbers to panels to PDF and PNG. The only package that knows matplotlib.
+
+Pictures are made without pyplot and without a display, in the style of ``config/paper.mplstyle`` whatever the user's
+own settings are, and the same numbers give the same bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import matplotlib
+import pandas as pd
+from matplotlib import style
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headspaces.files import whole_file
+from headspaces.report.figures.layout import ARRANGEMENTS, Panel, Rows
+from headspaces.report.figures.numbers import NUMBERS
+from headspaces.report.results import ModelResults
+from headspaces.report.tidy_frames import write_csv
+
+__all__ = ["draw_figure", "make_figure"]
+
+NOTHING = "no model of this study has what this figure shows"
+
+
+def draw_figure(
+    name: str,
+    models: Sequence[ModelResults],
+    style_path: str | Path,
+    pdf_path: str | Path,
+    png_path: str | Path,
+    csv_path: str | Path,
+) -> None:
+    """Write a figure as PDF and PNG and its numbers as CSV, each file whole or not at all.
+
+    Parameters
+    ----------
+    name
+        The figure in :data:`headspaces.study.items.FIGURES`.
+    models
+        The models of the study with the stages' files that the figure needs.
+    style_path
+        Matplotlib style sheet: sizes, fonts and colours.
+    pdf_path, png_path, csv_path
+        The files.
+    """
+    for library in ("matplotlib", "fontTools"):
+        logging.getLogger(library).setLevel(logging.WARNING)
+    numbers = NUMBERS[name](models)
+    write_csv(numbers, csv_path)
+    with style.context(str(style_path), after_reset=True):
+        figure = make_figure(name, numbers)
+        # Without the dates and the program's version the same numbers give the same bytes.
+        with whole_file(pdf_path) as path:
+            figure.savefig(path, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
+        with whole_file(png_path) as path:
+            figure.savefig(path, format="png", metadata={"Software": None})
+
+
+def make_figure(name: str, numbers: pd.DataFrame) -> Figure:
+    """Draw a figure from its numbers, in the style that is in force.
+
+    The style's figure size is the width of the page and the height of one row of panels.
+    """
+    arrangement = ARRANGEMENTS[name]
+    rows = arrangement.rows(numbers) if len(numbers) else []
+    width, unit = matplotlib.rcParams["figure.figsize"]
+    heights = [max(panel.inches or unit * arrangement.height for panel in row) for row in rows]
+    figure = Figure(figsize=(width, sum(heights) + 0.25))
+    if not rows:
+        figure.set_figheight(0.5)
+        subject = f": {arrangement.subject}" if arrangement.subject else ""
+        figure.text(0.5, 0.5, NOTHING + subject, ha="center", va="center")
+        return figure
+    grid = _draw_panels(figure, rows, heights)
+    _label_outside(grid)
+    _colour_bars(figure, rows, grid)
+    _legend(figure, [axes for line in grid for axes in line])
+    return figure
+
+
+def _draw_panels(figure: Figure, rows: Rows, heights: Sequence[float]) -> list[list[Axes]]:
+    spec = figure.add_gridspec(len(rows), max(len(row) for row in rows), height_ratios=heights)
+    grid = [[figure.add_subplot(spec[line, place]) for place in range(len(row))] for line, row in enumerate(rows)]
+    for row, line in zip(rows, grid):
+        for panel, axes in zip(row, line):
+            panel.draw(panel.data, axes)
+            axes.set_title(panel.title, parse_math=False)  # a model's name may hold a $
+    return grid
+
+
+def _label_outside(grid: Sequence[Sequence[Axes]]) -> None:
+    """Drop an axis' label where the panel below or on the left has the same."""
+    labels = [[(axes.get_xlabel(), axes.get_ylabel()) for axes in line] for line in grid]
+    for row, line in enumerate(grid):
+        for column, axes in enumerate(line):
+            if (
+                row + 1 < len(grid)
+                and column < len(grid[row + 1])
+                and labels[row + 1][column][0] == labels[row][column][0]
+            ):
+                axes.set_xlabel("")
+            if column and labels[row][column - 1][1] == labels[row][column][1]:
+                axes.set_ylabel("")
+
+
+def _colour_bars(figure: Figure, rows: Iterable[Sequence[Panel]], grid: Iterable[Sequence[Axes]]) -> None:
+    """Explain the colours of each panel that asks for it."""
+    for row, line in zip(rows, grid):
+        for panel, axes in zip(row, line):
+            if panel.bar:
+                figure.colorbar(axes.collections[0], ax=axes, label=panel.bar, format="%g", aspect=25, pad=0.01)
+
+
+def _legend(figure: Figure, panels: Iterable[Axes]) -> None:
+    """Name every line once, above all panels."""
+    found: dict[str, Artist] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels()):
+            found.setdefault(label, handle)
+    if found:
+        # A letter of the legend is about 0.05 inches wide, a line's sample with its gaps 0.5.
+        columns = int(figure.get_figwidth() / (0.5 + 0.05 * max(len(label) for label in found)))
+        columns = max(1, min(columns, len(found)))
+        # The legend fills its columns one by one; people read rows.
+        order = [label for column in range(columns) for label in list(found)[column::columns]]
+        figure.legend([found[label] for label in order], order, loc="outside upper center", ncols=columns)

@@ -1,0 +1,200 @@
+"""The numbers that PK's figures draw, as tidy frames: a figure is a function of these and of nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headspaces.affinity.classes import HeadClasses
+from headspaces.affinity.graph import TYPES, HeadGraph, Positions, class_counts, layered_positions, ring_positions
+from headspaces.affinity.informativeness import ORDER, bin_edges, observed_counts, random_shares
+from headspaces.report.pk_results import classes_of, cutoffs, graphs, measured, pk_and_cs, shape_of
+from headspaces.report.results import ModelResults
+
+GRAPH_COLUMNS = """model method n_in_class n_out_of_class item node kind head_class layer x y tokens source target type
+                   score rank"""
+"""Of figures that draw a graph: rows of nodes (``item`` is ``node``) and of edges."""
+
+SCATTER_BINS = 120
+"""Bins of each axis of figure 5, up to its limit."""
+
+HISTOGRAM_PAIRS = (("Q", "Q"), ("V", "O"))
+"""The kind pairs whose histograms PK shows: the most and the least informative."""
+
+SHOWN_TOKENS = 5
+"""Top tokens written beside a head."""
+
+
+def pk_figure1(models: Sequence[ModelResults]) -> pd.DataFrame:
+    """Graphs of the strongest edges by PK and by CS: heads of a class inside the ring of the others."""
+    found = [
+        _graph_frame(graph, ring_positions(graph, classes.order if classes else ()), model, score)
+        for model, classes, by_score in _by_model(models)
+        for score, graph in by_score.items()
+    ]
+    return _joined(found, GRAPH_COLUMNS)
+
+
+def pk_figure4(models: Sequence[ModelResults]) -> pd.DataFrame:
+    """All pairs of a model of two layers: PK, and what the heads attend to."""
+    rows = []
+    for model, arrays in measured(models):
+        if shape_of(model).n_layers != 2:
+            continue
+        classes = classes_of(model)
+        names = classes.names if classes else {}
+        largest = max(float(arrays[f"pk/{spaces}"][0, 1].max()) for spaces in TYPES)
+        for spaces in TYPES:
+            values = arrays[f"pk/{spaces}"][0, 1]
+            shared = values.shape[1] < values.shape[0]
+            rows += [
+                {
+                    "model": model.name, "spaces": spaces, "isotropic": model.isotropic * shape_of(model).d_head,
+                    "largest": largest, "source_head": i, "target_head": j, "pk": pk,
+                    "source_class": names.get((0, i), ""), "target_class": "" if shared else names.get((1, j), ""),
+                }
+                for (i, j), pk in np.ndenumerate(values)
+            ]  # fmt: skip
+    return _frame(rows, "model spaces isotropic largest source_head target_head pk source_class target_class")
+
+
+def pk_figure5(models: Sequence[ModelResults]) -> pd.DataFrame:
+    """Count pairs by PK and CS, in bins up to the limits, with the cut-offs of the strongest 3 %."""
+    rows = []
+    for model, arrays in measured(models):
+        for spaces in (kind for kind in TYPES if f"cs/{kind}" in arrays):
+            pk, cs = pk_and_cs(arrays, spaces)
+            if not pk.size:
+                continue
+            (pk_cutoff, pk_limit), (cs_cutoff, cs_limit) = cutoffs(pk), cutoffs(cs)
+            names = {
+                "model": model.name, "spaces": spaces, "n_pairs": pk.size, "pk_cutoff": pk_cutoff,
+                "pk_limit": pk_limit, "cs_cutoff": cs_cutoff, "cs_limit": cs_limit,
+            }  # fmt: skip
+            ends = [np.linspace(0, limit, SCATTER_BINS + 1) for limit in (pk_limit, cs_limit)]
+            counts, _, _ = np.histogram2d(pk, cs, ends)
+            rows += [
+                {**names, "pk": ends[0][i], "cs": ends[1][j], "n_pairs_in_bin": int(counts[i, j])}
+                for i, j in np.argwhere(counts)
+            ]
+    return _frame(rows, "model spaces n_pairs pk_cutoff pk_limit cs_cutoff cs_limit pk cs n_pairs_in_bin")
+
+
+def pk_figure6(models: Sequence[ModelResults]) -> pd.DataFrame:
+    """Graph of the strongest PK edges with the layers upwards, and each head's top tokens where they are known."""
+    found = [
+        _graph_frame(graph, layered_positions(graph), model, "pk")
+        for model, _, graph in graphs(models, "pk")
+        if len(graph)
+    ]
+    return _joined(found, GRAPH_COLUMNS)
+
+
+def pk_figure7(models: Sequence[ModelResults]) -> pd.DataFrame:
+    """Mean attention of every head to the token itself, the one before, the one after its earlier copy."""
+    rows = [
+        {"model": model.name, "quantity": name, "layer": layer, "head": head, "value": value}
+        for model in models
+        if model.attention is not None
+        for name in ("identity", "previous_token", "induction")
+        for (layer, head), value in np.ndenumerate(model.attention[name])
+    ]
+    return _frame(rows, "model quantity layer head value")
+
+
+def pk_figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
+    """Divergences of all kind pairs, and the shares of two histograms with those of random subspaces."""
+    rows: list[dict[str, Any]] = []
+    for model, arrays in measured(models):
+        shape = shape_of(model)
+        rows += [
+            {"model": model.name, "item": "kl", "source": x, "target": y, "value": arrays["kl"][i, j]}
+            for i, x in enumerate(ORDER)
+            for j, y in enumerate(ORDER)
+        ]
+        edges = bin_edges(shape.d_head)
+        random = random_shares(edges, shape.d_model, shape.d_head)
+        for x, y in HISTOGRAM_PAIRS:
+            counts = observed_counts(edges, arrays[f"pk/{x}{y}"])
+            if not counts.sum():
+                continue
+            names = {"model": model.name, "item": "histogram", "source": x, "target": y}
+            shares = np.stack([counts / counts.sum(), random])
+            # Bins in which neither has a thousandth of a percent are not worth a row.
+            rows += [
+                {**names, "low": edges[i], "high": edges[i + 1], "value": shares[0, i], "random": shares[1, i]}
+                for i in np.flatnonzero(shares.max(axis=0) > 1e-5)
+            ]
+    return _frame(rows, "model item source target low high value random")
+
+
+AFFINITY_NUMBERS: Mapping[str, Callable[[Sequence[ModelResults]], pd.DataFrame]] = {
+    "pk_figure1": pk_figure1,
+    "pk_figure4": pk_figure4,
+    "pk_figure5": pk_figure5,
+    "pk_figure6": pk_figure6,
+    "pk_figure7": pk_figure7,
+    "pk_figure8": pk_figure8,
+}
+"""What each of PK's figures draws."""
+
+
+def _by_model(
+    models: Sequence[ModelResults],
+) -> list[tuple[ModelResults, HeadClasses | None, dict[str, HeadGraph]]]:
+    """Graphs of each model by score, PK first."""
+    found: dict[str, tuple[ModelResults, HeadClasses | None, dict[str, HeadGraph]]] = {}
+    for score in ("pk", "cs"):
+        for model, classes, graph in graphs(models, score):
+            if len(graph):
+                found.setdefault(model.name, (model, classes, {}))[2][score] = graph
+    return list(found.values())
+
+
+def _graph_frame(graph: HeadGraph, positions: Positions, model: ModelResults, score: str) -> pd.DataFrame:
+    inside, outside = class_counts(graph)
+    names = {"model": model.name, "method": score, "n_in_class": inside, "n_out_of_class": outside}
+    tokens = _tokens(model)
+    nodes = [
+        {
+            **names, "item": "node", "node": node, "kind": data["kind"], "head_class": data["head_class"],
+            "layer": data["layer"], "x": positions[node][0], "y": positions[node][1],
+            "tokens": tokens.get((data["layer"], data["head"]), "") if data["kind"] == "query" else "",
+        }
+        for node, data in graph.nodes(data=True)
+    ]  # fmt: skip
+    edges = [
+        {**names, "item": "edge", "source": source, "target": target, "type": data["type"], "score": data["weight"],
+         "rank": data["rank"]}
+        for source, target, data in graph.edges(data=True)
+    ]  # fmt: skip
+    return _frame([*nodes, *edges], GRAPH_COLUMNS)
+
+
+def _tokens(model: ModelResults) -> dict[tuple[int, int], str]:
+    """First top tokens of every head in one line; none where the unembedding was not at hand."""
+    if model.attention is None or "top_token_texts" not in model.attention:
+        return {}
+    found = model.attention["top_token_texts"]
+    return {
+        (layer, head): " ".join(_shown(text) for text in found[layer, head, :SHOWN_TOKENS])
+        for layer, head in np.ndindex(found.shape[:2])
+    }
+
+
+def _shown(text: bytes) -> str:
+    """Write a token on one line, in what the figures' font has."""
+    stripped = text.decode("utf-8", errors="replace").strip()
+    plain = "".join(sign if sign.isprintable() and ord(sign) < 0x250 else "·" for sign in stripped)
+    return plain or "_"
+
+
+def _joined(frames: Sequence[pd.DataFrame], columns: str) -> pd.DataFrame:
+    return pd.concat(frames, ignore_index=True) if frames else _frame([], columns)
+
+
+def _frame(rows: Sequence[Mapping[str, Any]], columns: str) -> pd.DataFrame:
+    return pd.DataFrame([dict(row) for row in rows], columns=columns.split())

@@ -1,0 +1,250 @@
+"""What the stages found for one model, cut into the comparisons of RW section 5.
+
+A *condition* is one layer (spaces of one kind within it) or one pair of a writer layer and a later reader layer; a
+*comparison* is all conditions of the same spaces. Tables and figures are functions of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from headspaces.errors import check_own
+from headspaces.geometry.statistics import isotropic_mean, isotropic_sd, pair_statistics
+from headspaces.spaces import KINDS
+from headspaces.store import dataset_names, read_arrays, read_attributes
+
+Arrays = Mapping[str, np.ndarray]
+NULLS = ("rotation", "reassignment")
+"""The null models that keep the learnt weights (RW section 5.1)."""
+
+
+class StoredArrays(Mapping[str, np.ndarray]):
+    """The arrays of one file of the pipeline, each read when first asked for."""
+
+    def __init__(self, path: str | Path, stage: str) -> None:
+        self._path, self._stage = path, stage
+        self._names = dataset_names(path, stage)
+        self._read: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return the array, from memory after the first time."""
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._read:
+            self._read |= read_arrays(self._path, self._stage, [name])
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the arrays."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Return the number of arrays."""
+        return len(self._names)
+
+
+@dataclass(frozen=True)
+class NullPairs:
+    """Every pair of every null sample, for one layer.
+
+    Attributes
+    ----------
+    layer
+        The layer with the upper median of the layers' observed spreads.
+    rho
+        Per null model, ``random`` subspaces among them, the overlap of each pair of each sample.
+    """
+
+    layer: int
+    rho: Mapping[str, Float[np.ndarray, "sample pair"]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The pairs of head spaces of one kind within each layer, or of writers and readers across each layer pair.
+
+    Attributes
+    ----------
+    model
+        Whose spaces.
+    scope
+        ``within`` a layer or ``across`` two.
+    spaces
+        ``O``, ``Q``, ``K``, ``V`` within; ``OQ``, ``OK``, ``OV`` across (writer, then reader).
+    layers
+        Of each condition: the layer twice, or the writer's and the reader's.
+    rho
+        Overlap of each pair; NaN where a space has dimension zero.
+    angles
+        Smallest principal angle of each pair in degrees.
+    nulls
+        Per null model and statistic, the value of every sample: ``nulls["rotation"]["spread"]``.
+    """
+
+    model: ModelResults
+    scope: str
+    spaces: str
+    layers: Int[np.ndarray, "condition 2"]
+    rho: Float[np.ndarray, "condition pair"]
+    angles: Float[np.ndarray, "condition pair"]
+    nulls: Mapping[str, Mapping[str, Float[np.ndarray, "sample condition"]]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Model, scope and spaces: what names a row of a table."""
+        return {"model": self.model.name, "scope": self.scope, "spaces": self.spaces}
+
+    @property
+    def n_conditions(self) -> int:
+        """Number of layers or layer pairs."""
+        return len(self.layers)
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of pairs in one condition."""
+        return int(self.rho.shape[1])
+
+    @cached_property
+    def statistics(self) -> dict[str, Float[np.ndarray, " condition"]]:
+        """Statistics of each condition's pairs, those that the null samples have: spread, mean, median, p95, min_angle.
+
+        Spread is the standard deviation with ddof = 0; angles are in degrees. NaN for a condition without pairs.
+        """
+        defined = [row[np.isfinite(row)] for row in self.angles]
+        smallest = np.array([row.min() if row.size else np.nan for row in defined], dtype=np.float64)
+        return {**pair_statistics(self.rho), "min_angle": smallest}
+
+    @property
+    def spread(self) -> Float[np.ndarray, " condition"]:
+        """Standard deviation of rho, ddof = 0."""
+        return self.statistics["spread"]
+
+    @property
+    def mean(self) -> Float[np.ndarray, " condition"]:
+        """Mean of rho."""
+        return self.statistics["mean"]
+
+    def samples(self, statistic: str) -> list[Float[np.ndarray, "sample condition"]]:
+        """Return the samples of the rotation and of the reassignment null model."""
+        return [self.nulls[null][statistic] for null in NULLS]
+
+    def null_pairs(self) -> NullPairs | None:
+        """Return the null samples' pairs in the layer of RW figure 2, where the null models kept them."""
+        nulls, place = self.model.nulls, f"pairs/{self.spaces}"
+        if nulls is None or f"{place}/layer" not in nulls:
+            return None
+        layer = int(nulls[f"{place}/layer"])
+        return NullPairs(
+            layer, {null: nulls[f"{place}/{null}/rho"] for null in (*NULLS, "random") if f"{place}/{null}/rho" in nulls}
+        )
+
+    def has_nulls(self, statistic: str = "spread") -> bool:
+        """Whether both null models have samples of a statistic."""
+        return all(statistic in self.nulls.get(null, {}) for null in NULLS)
+
+
+@dataclass(frozen=True)
+class ModelResults:
+    """The files of one model.
+
+    Attributes
+    ----------
+    name
+        The model's name.
+    attributes
+        Root attributes of the overlaps file: shape, source, what made it.
+    overlaps, nulls, activations, affinity, attention, self_heads
+        Arrays of the stages by their path in the file; ``None`` where the stage did not run.
+    """
+
+    name: str
+    attributes: Mapping[str, Any]
+    overlaps: Arrays
+    nulls: Arrays | None = None
+    activations: Arrays | None = None
+    affinity: Arrays | None = None
+    attention: Arrays | None = None
+    self_heads: Arrays | None = None
+
+    @property
+    def kinds(self) -> str:
+        """Kinds of head spaces that were compared, in the order O Q K V."""
+        return "".join(kind for kind in KINDS if f"within/{kind}/rho" in self.overlaps)
+
+    @property
+    def isotropic(self) -> float:
+        """Expected rho of two independent uniform random subspaces, d / D."""
+        return isotropic_mean(self.attributes["d_model"], self.attributes["d_head"])
+
+    @property
+    def random_sd(self) -> float:
+        """Standard deviation of rho of two independent uniform random subspaces (RW section 5.1)."""
+        return isotropic_sd(self.attributes["d_model"], self.attributes["d_head"])
+
+    def within(self, kind: str) -> Comparison:
+        """Compare the unordered pairs of one kind of spaces within each layer."""
+        one, other = np.triu_indices(self.overlaps[f"within/{kind}/rho"].shape[1], k=1)
+        rho, angles = (self.overlaps[f"within/{kind}/{quantity}"][:, one, other] for quantity in ("rho", "angle"))
+        layers = np.repeat(np.arange(len(rho))[:, None], 2, axis=1)
+        return Comparison(self, "within", kind, layers, rho, angles, self._nulls(f"within/{kind}", lambda array: array))
+
+    def across(self, kind: str) -> Comparison:
+        """Compare every writer head of each layer with every reader head of each later layer."""
+        writer, reader = np.triu_indices(len(self.overlaps[f"cross/O{kind}/rho"]), k=1)
+        rho, angles = (self.across_values(f"O{kind}", quantity) for quantity in ("rho", "angle"))
+        nulls = self._nulls(f"cross/O{kind}", lambda array: array[:, writer, reader])
+        return Comparison(self, "across", f"O{kind}", np.stack([writer, reader], axis=1), rho, angles, nulls)
+
+    def across_values(self, spaces: str, quantity: str, stage: str = "overlaps") -> Float[np.ndarray, "condition pair"]:
+        """Cut any pairwise quantity to the pairs of :meth:`across`, in the same order."""
+        path = f"cross/{spaces}/{quantity}" if stage == "overlaps" else f"{spaces[1]}/{quantity}"
+        array = getattr(self, stage)[path]
+        writer, reader = np.triu_indices(len(array), k=1)
+        return np.asarray(array[writer, reader].reshape(len(writer), array.shape[2] * array.shape[3]), dtype=np.float64)
+
+    def compare_all(self) -> Iterator[Comparison]:
+        """Make all comparisons of the model: within O, Q, K, V, then across OQ, OK, OV, as far as it has the kinds."""
+        yield from (self.within(kind) for kind in self.kinds)
+        yield from self.compare_across()
+
+    def compare_across(self) -> Iterator[Comparison]:
+        """Compare across layers every kind of reader that the model has."""
+        yield from (self.across(kind) for kind in "QKV" if f"cross/O{kind}/rho" in self.overlaps)
+
+    def _nulls(
+        self, place: str, cut: Callable[[np.ndarray], np.ndarray]
+    ) -> dict[str, dict[str, Float[np.ndarray, "sample condition"]]]:
+        found: dict[str, dict[str, np.ndarray]] = {}
+        for null in NULLS if self.nulls is not None else ():
+            start = f"{place}/{null}/"
+            names = [name for name in self.nulls or () if name.startswith(start)]
+            found[null] = {name.removeprefix(start): cut((self.nulls or {})[name]) for name in names}
+        return found
+
+
+def read_results(name: str, files: Mapping[str, str | Path]) -> ModelResults:
+    """Open a model's files.
+
+    Parameters
+    ----------
+    name
+        The model.
+    files
+        Path of the file of each stage: ``overlaps``, and where there are any, the others of :class:`ModelResults`.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, has changed since it was written or is of another kind or version.
+    """
+    for stage, path in files.items():
+        check_own(path, {"model": name} | read_attributes(path, stage), {"model": name})
+    arrays = {stage: StoredArrays(path, stage) for stage, path in files.items()}
+    return ModelResults(name, read_attributes(files["overlaps"], "overlaps"), **arrays)

@@ -1,0 +1,265 @@
+"""Tables that set the observed overlaps beside the null models: RW tables 4, 6, 7, 8 and counts of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from headspaces.geometry.statistics import above_all, below_all, mean_ratio, spread_ratio
+from headspaces.report.results import NULLS, Comparison, ModelResults
+from headspaces.report.tables.observed import Row, compare_across, compare_all, pair_notes
+from headspaces.report.tables.writing import Table
+from headspaces.report.tidy_frames import extremes, row_means, tidy
+
+
+def table4(models: Sequence[ModelResults]) -> Table:
+    """Set the spread of every comparison against both null models (RW table 4).
+
+    A condition counts where both null models have samples of it; r and the ratios are medians over the conditions.
+    """
+    columns = """model scope spaces n_conditions n_samples n_above_all r_median rotation_ratio_median
+                 reassignment_ratio_median"""
+    rows: list[Row] = []
+    notes = []
+    for comparison in _with_nulls(models):
+        r = spread_ratio(comparison.spread, *comparison.samples("spread"))
+        rows.append({
+            **comparison.names,
+            "n_conditions": _n_sampled(comparison),
+            "n_samples": min(len(samples) for samples in comparison.samples("spread")),
+            "n_above_all": _n_outside(comparison, "spread", above_all),
+            "r_median": extremes(r)[1],
+            **{f"{null}_ratio_median": extremes(_over_mean(comparison, null))[1] for null in NULLS},
+        })  # fmt: skip
+        if undefined := int(np.isnan(r).sum()):
+            places = f"{undefined} of {comparison.n_conditions} conditions"
+            name = f"{comparison.model.name}, {comparison.spaces}"
+            notes.append(f"{name}: no r in {places} (no pair, a single pair, constant ρ, or no samples).")
+    return Table(tidy(columns, rows), (*notes, *_without_nulls(models)))
+
+
+def table6(models: Sequence[ModelResults]) -> Table:
+    """List layers whose smallest angle of write spaces is not below all reassignment samples (RW table 6)."""
+    rows: list[Row] = []
+    notes = []
+    for comparison in _with_nulls(models):
+        if comparison.spaces == "O":
+            observed, samples = comparison.statistics["min_angle"], comparison.nulls["reassignment"]["min_angle"]
+            smallest = np.fmin.reduce(samples, axis=0)
+            # Without a pair or a sample the layer says nothing.
+            listed = ~below_all(observed, samples) & np.isfinite(observed) & np.isfinite(smallest)
+            if not listed.any():
+                notes.append(f"{comparison.model.name}: below every sample in each layer that has pairs and samples.")
+            rows += [
+                {
+                    "model": comparison.model.name,
+                    "layer": layer,
+                    "observed_min_angle_deg": observed[layer],
+                    "reassignment_min_angle_deg": smallest[layer],
+                }
+                for layer in np.flatnonzero(listed)
+            ]
+    columns = "model layer observed_min_angle_deg reassignment_min_angle_deg"
+    return Table(tidy(columns, rows), (*notes, *_without_nulls(models)))
+
+
+def table7(models: Sequence[ModelResults]) -> Table:
+    """Read spaces of one kind within a layer (RW appendix F, table 7); without nulls their columns are empty."""
+    columns = """model spaces n_pairs mean_rho_low mean_rho_high n_layers n_mean_below_all n_mean_above_all
+                 spread_low spread_high n_spread_above_all min_angle_deg"""
+    reads = [model.within(kind) for model in models for kind in model.kinds if kind != "O"]
+    rows = []
+    for comparison in reads:
+        mean_low, _, mean_high = extremes(comparison.mean)
+        spread_low, _, spread_high = extremes(comparison.spread)
+        rows.append({
+            "model": comparison.model.name, "spaces": comparison.spaces, "n_pairs": comparison.n_pairs,
+            "mean_rho_low": mean_low, "mean_rho_high": mean_high, "n_layers": comparison.n_conditions,
+            "spread_low": spread_low, "spread_high": spread_high,
+            "min_angle_deg": extremes(comparison.statistics["min_angle"])[0],
+            **_counts(comparison),
+        })  # fmt: skip
+    return Table(tidy(columns, rows), (*pair_notes(reads), *_without_nulls(models)))
+
+
+def table8(models: Sequence[ModelResults]) -> Table:
+    """Write spaces and later layers' read spaces against both null models (RW appendix F, table 8)."""
+    columns = """model spaces n_layer_pairs n_spread_above_all rotation_ratio_median n_mean_below_all
+                 n_mean_above_all"""
+    rows = [
+        {
+            "model": comparison.model.name,
+            "spaces": comparison.spaces,
+            "n_layer_pairs": comparison.n_conditions,
+            "rotation_ratio_median": extremes(_over_mean(comparison, "rotation"))[1],
+            **_counts(comparison),
+        }
+        for comparison in _with_nulls(models)
+        if comparison.scope == "across"
+    ]
+    return Table(tidy(columns, rows), _without_nulls(models))
+
+
+def pair_counts(models: Sequence[ModelResults]) -> Table:
+    """Count pairs outside every pair of every null sample in the layer of figure 2 (RW section 5.2)."""
+    columns = """model spaces layer n_pairs n_samples n_below_rotation n_above_rotation n_below_reassignment
+                 n_above_reassignment n_below_both n_above_both"""
+    rows = []
+    for comparison in _with_nulls(models):
+        pairs = comparison.null_pairs()
+        if pairs is None or not comparison.n_pairs:
+            continue
+        rho = comparison.rho[pairs.layer]
+        row = {
+            "model": comparison.model.name, "spaces": comparison.spaces, "layer": pairs.layer, "n_pairs": rho.size,
+            "n_samples": min(len(pairs.rho[null]) for null in NULLS),
+        }  # fmt: skip
+        for group, nulls in {**{null: [null] for null in NULLS}, "both": NULLS}.items():
+            # Beyond every pair is beyond the two most extreme ones, which all pairs are compared with.
+            least = min(np.fmin.reduce(pairs.rho[null], axis=None) for null in nulls)
+            most = max(np.fmax.reduce(pairs.rho[null], axis=None) for null in nulls)
+            ends = np.repeat([[least], [most]], rho.size, axis=1)
+            row[f"n_below_{group}"] = int(below_all(rho, ends).sum())
+            row[f"n_above_{group}"] = int(above_all(rho, ends).sum())
+        rows.append(row)
+    return Table(tidy(columns, rows), _without_nulls(models))
+
+
+def null_counts(models: Sequence[ModelResults]) -> Table:
+    """Count conditions whose statistics are outside every null sample (RW sections 5.2, 5.3, appendix F).
+
+    Means, medians and 95th percentiles are compared with the samples of both null models together; quantiles and
+    angles have samples within layers only.
+    """
+    columns = """model scope spaces n_conditions n_spread_above_rotation n_spread_above_reassignment n_mean_below_all
+                 n_mean_above_all n_median_below_all n_p95_above_all n_min_angle_below_rotation
+                 n_min_angle_above_rotation n_min_angle_below_reassignment n_min_angle_above_reassignment"""
+    counted: dict[str, tuple[str, Callable[..., np.ndarray], Sequence[str]]] = {
+        "n_mean_below_all": ("mean", below_all, NULLS),
+        "n_mean_above_all": ("mean", above_all, NULLS),
+        "n_median_below_all": ("median", below_all, NULLS),
+        "n_p95_above_all": ("p95", above_all, NULLS),
+    }
+    for null in NULLS:
+        counted[f"n_spread_above_{null}"] = ("spread", above_all, (null,))
+        counted[f"n_min_angle_below_{null}"] = ("min_angle", below_all, (null,))
+        counted[f"n_min_angle_above_{null}"] = ("min_angle", above_all, (null,))
+    rows = [
+        {
+            **comparison.names,
+            "n_conditions": _n_sampled(comparison),
+            **{
+                column: _n_outside(comparison, statistic, outside, nulls)
+                for column, (statistic, outside, nulls) in counted.items()
+                if comparison.has_nulls(statistic)
+            },
+        }
+        for comparison in _with_nulls(models)
+    ]
+    return Table(tidy(columns, rows), _without_nulls(models))
+
+
+def null_ranges(models: Sequence[ModelResults]) -> Table:
+    """Set observed ranges beside the null samples', per comparison, null model and statistic (RW 5.3, appendix F)."""
+    columns = """model scope spaces null quantity n_samples observed_low observed_high sample_mean_low
+                 sample_mean_high sample_low sample_high ratio_low ratio_high"""
+    rows = []
+    for comparison in _with_nulls(models):
+        for null in NULLS if comparison.rho.size else ():
+            for statistic, unit in (("spread", ""), ("mean", ""), ("min_angle", "_deg")):
+                if statistic in comparison.nulls[null]:
+                    names = {**comparison.names, "null": null, "quantity": statistic + unit}
+                    rows.append({**names, **_ranges(comparison, null, statistic)})
+    return Table(tidy(columns, rows), _without_nulls(models))
+
+
+def random_baseline(models: Sequence[ModelResults]) -> Table:
+    """Set sampled pairs of random subspaces beside their closed-form mean and deviation (RW sections 5.1, 5.3)."""
+    rows = []
+    for model in models:
+        rho = (model.nulls or {}).get("random/rho")
+        if rho is not None:
+            rows.append({
+                "model": model.name, "d_model": model.attributes["d_model"], "d_head": model.attributes["d_head"],
+                "n_pairs": rho.size, "sampled_mean": rho.mean(), "isotropic": model.isotropic,
+                "sampled_sd": rho.std(), "random_sd": model.random_sd,
+            })  # fmt: skip
+    columns = "model d_model d_head n_pairs sampled_mean isotropic sampled_sd random_sd"
+    return Table(tidy(columns, rows), _without_nulls(models))
+
+
+def mean_direction(models: Sequence[ModelResults]) -> Table:
+    """Average rho across layers by layer distance, and count means outside all null samples (RW appendix F)."""
+    columns = """model spaces distance n_layer_pairs mean_rho mean_isotropic_ratio n_mean_below_all
+                 n_mean_above_all"""
+    rows = []
+    for comparison in compare_across(models):
+        distances = comparison.layers[:, 1] - comparison.layers[:, 0]
+        for distance in np.unique(distances):
+            at = distances == distance
+            mean = float(comparison.mean[at].mean())
+            row: Row = {
+                "model": comparison.model.name, "spaces": comparison.spaces, "distance": distance,
+                "n_layer_pairs": int(at.sum()), "mean_rho": mean,
+                "mean_isotropic_ratio": mean / comparison.model.isotropic,
+            }  # fmt: skip
+            if comparison.has_nulls("mean"):
+                samples = [sample[:, at] for sample in comparison.samples("mean")]
+                row["n_mean_below_all"] = int(below_all(comparison.mean[at], *samples).sum())
+                row["n_mean_above_all"] = int(above_all(comparison.mean[at], *samples).sum())
+            rows.append(row)
+    frame = tidy(columns, rows)
+    powers = frame["distance"].isin([2**power for power in range(10)])
+    return Table(frame, _without_nulls(models), frame[powers], "distances 1, 2, 4, 8 and so on")
+
+
+def _with_nulls(models: Iterable[ModelResults]) -> Iterator[Comparison]:
+    return (comparison for comparison in compare_all(models) if comparison.has_nulls())
+
+
+def _without_nulls(models: Iterable[ModelResults]) -> tuple[str, ...]:
+    names = [model.name for model in models if model.nulls is None]
+    return (f"No null samples: {', '.join(names)}.",) if names else ()
+
+
+def _n_sampled(comparison: Comparison) -> int:
+    """Count the conditions that both null models have samples of."""
+    return int(np.all([np.isfinite(samples).any(axis=0) for samples in comparison.samples("spread")], axis=0).sum())
+
+
+def _n_outside(
+    comparison: Comparison, statistic: str, outside: Callable[..., np.ndarray], nulls: Sequence[str] = NULLS
+) -> int:
+    samples = [comparison.nulls[null][statistic] for null in nulls]
+    return int(outside(comparison.statistics[statistic], *samples).sum())
+
+
+def _over_mean(comparison: Comparison, null: str) -> np.ndarray:
+    return mean_ratio(comparison.spread, comparison.nulls[null]["spread"])
+
+
+def _counts(comparison: Comparison) -> Row:
+    """Count what tables 7 and 8 share; nothing without null samples or without pairs."""
+    if not comparison.has_nulls() or not comparison.rho.size:
+        return {}
+    return {
+        "n_mean_below_all": _n_outside(comparison, "mean", below_all),
+        "n_mean_above_all": _n_outside(comparison, "mean", above_all),
+        "n_spread_above_all": _n_outside(comparison, "spread", above_all),
+    }
+
+
+def _ranges(comparison: Comparison, null: str, statistic: str) -> Row:
+    """Lowest and highest of the observed values, the samples' means, the samples and the ratios to the means."""
+    observed, samples = comparison.statistics[statistic], comparison.nulls[null][statistic]
+    parts = {
+        "observed": observed,
+        "sample_mean": row_means(samples.T),
+        "sample": samples.ravel(),
+        "ratio": mean_ratio(observed, samples),
+    }
+    row: Row = {"n_samples": len(samples)}
+    for name, values in parts.items():
+        row[f"{name}_low"], _, row[f"{name}_high"] = extremes(values)
+    return row

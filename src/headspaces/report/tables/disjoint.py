@@ -1,0 +1,53 @@
+"""Tables of how far head spaces are from sharing directions: the numbers of RW sections 4.1 and 5.1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from headspaces.report.results import ModelResults
+from headspaces.report.tables.observed import compare_all, pair_notes
+from headspaces.report.tables.writing import Table
+from headspaces.report.tidy_frames import extremes, tidy
+
+NEARLY_SHARED_DEG = 1.0
+"""RW section 4.1 counts the pairs below this angle."""
+
+
+def small_angles(models: Sequence[ModelResults]) -> Table:
+    """Count the pairs that nearly share a direction, and give the sine of the smallest angle (RW section 4.1)."""
+    rows = []
+    for comparison in compare_all(models):
+        lowest = extremes(comparison.angles.ravel())[0]
+        rows.append({
+            **comparison.names,
+            "n_pairs": comparison.rho.size,
+            "n_pairs_below_1deg": int(np.sum(comparison.angles < NEARLY_SHARED_DEG)),
+            "min_angle_deg": lowest,
+            "min_angle_sine": np.sin(np.deg2rad(lowest)),
+        })  # fmt: skip
+    columns = "model scope spaces n_pairs n_pairs_below_1deg min_angle_deg min_angle_sine"
+    return Table(tidy(columns, rows), pair_notes(compare_all(models), spread=False))
+
+
+def direct_sum(models: Sequence[ModelResults]) -> Table:
+    """Ranks of the spaces and deficiency of their sum, over the layers (RW sections 4.1 and 5.1)."""
+    rows = []
+    for model in models:
+        for kind in (kind for kind in model.kinds if f"rank/{kind}" in model.overlaps):
+            ranks = model.overlaps[f"rank/{kind}"]
+            deficiency, lambda_min = (
+                model.overlaps[f"direct_sum/{kind}/{name}"] for name in ("deficiency", "lambda_min")
+            )
+            width, d_model = ranks.shape[1] * model.attributes["d_head"], model.attributes["d_model"]
+            rows.append({
+                "model": model.name, "spaces": kind, "d_model": d_model, "total_width": width,
+                "rank_low": ranks.min(), "rank_high": ranks.max(),
+                "deficiency_low": deficiency.min(), "deficiency_high": deficiency.max(),
+                "forced_deficiency": max(0, width - d_model),
+                "lambda_min_low": lambda_min.min(), "lambda_min_high": lambda_min.max(),
+            })  # fmt: skip
+    columns = """model spaces d_model total_width rank_low rank_high deficiency_low deficiency_high
+                 forced_deficiency lambda_min_low lambda_min_high"""
+    return Table(tidy(columns, rows))

@@ -1,0 +1,183 @@
+"""How the tables' columns and cells are written for the reader: headings in words, numbers as RW rounds them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+from headspaces.report.tidy_frames import missing, whole
+
+MISSING = "–"
+
+METHODS = {"pk": "PK", "cs": "CS", "simple_cs": "Simple-CS", "cka": "linear CKA", "procrustes": "Procrustes"}
+"""Names of the scores as PK writes them."""
+
+
+@dataclass(frozen=True)
+class _Column:
+    """Heading of a column, and its decimals: at most, where several quantities share it and digits are limited."""
+
+    heading: str
+    decimals: int | None = None
+    digits: int | None = None
+
+
+_COLUMNS = {
+    "d_model": _Column("D"),
+    "d_head": _Column("d"),
+    "n_query_heads": _Column("query heads"),
+    "n_kv_heads": _Column("key-value heads"),
+    "total_width": _Column("width"),
+    "isotropic": _Column("isotropic d/D", 4),
+    "random_sd": _Column("random sd", 4),
+    "sampled_mean": _Column("sampled mean", 4),
+    "sampled_sd": _Column("sampled sd", 4),
+    "spread": _Column("spread", 4),
+    "spread_rho": _Column("spread"),
+    "min_angle_deg": _Column("smallest angle (°)", 2),
+    "min_angle_sine": _Column("its sine", 4),
+    "n_pairs_below_1deg": _Column("pairs below 1°"),
+    "median_min_angle_deg": _Column("median smallest angle (°)", 1),
+    "observed_min_angle_deg": _Column("observed smallest angle (°)", 3),
+    "reassignment_min_angle_deg": _Column("reassignment, smallest angle (°)", 3),
+    "lambda_min_low": _Column("λ min, low"),
+    "lambda_min_high": _Column("λ min, high"),
+    "min_max_rho": _Column("min max ρ"),
+    "n_below_isotropic": _Column("layer pairs below isotropic"),
+    "n_layers_below_10deg": _Column("layers below 10°"),
+    "n_above_all": _Column("above all samples"),
+    "n_samples": _Column("samples of each null"),
+    "r_median": _Column("median r", 1),
+    "mean_isotropic_ratio": _Column("mean / isotropic", 2),
+    "spread_random_sd_ratio": _Column("spread / random sd", 1),
+    "rotation_ratio_median": _Column("median ratio to rotation", 1),
+    "reassignment_ratio_median": _Column("median ratio to reassignment", 1),
+    "n_mean_below_all": _Column("mean below all samples"),
+    "n_mean_above_all": _Column("mean above all samples"),
+    "n_spread_above_all": _Column("spread above all samples"),
+    **{
+        f"{ratio}_{end}": _Column(f"{words}, {end}", 1)
+        for ratio, words in (("mean_isotropic_ratio", "mean / isotropic"), ("spread_random_sd_ratio", "spread / sd"))
+        for end in ("low", "high")
+    },
+    **{
+        f"{name}_{end}": _Column(f"{name.replace('_', ' ')}, {end}", 4, digits=4)
+        for name in ("observed", "sample", "sample_mean")
+        for end in ("low", "high")
+    },
+    **{
+        f"{null}_{name}": _Column(f"{null}, {words}", decimals)
+        for null in ("rotation", "reassignment")
+        for name, words, decimals in (
+            ("mean_rho", "mean ρ", 3),
+            ("spread_mean", "mean spread", 4),
+            ("spread_max", "largest spread", 4),
+            ("spread_p", "p", 3),
+        )
+    },
+    "pr_auc": _Column("PR-AUC"),
+    "roc_auc": _Column("ROC-AUC"),
+    "published_pr_auc": _Column("published PR-AUC"),
+    "published_roc_auc": _Column("published ROC-AUC"),
+    "pr_auc_invariant": _Column("PR-AUC, invariant"),
+    "roc_auc_invariant": _Column("ROC-AUC, invariant"),
+    "average_precision_invariant": _Column("average precision, invariant"),
+    "kl": _Column("KL (nats)"),
+    "pagerank": _Column("PageRank"),
+    **{f"weight{end}": _Column(f"weight{end.replace('_', ' ')}", 1) for end in ("", "_in", "_out")},
+    **{f"{side}_{kind}": _Column(f"{side}, {kind.upper()}") for side in ("in", "out") for kind in ("oq", "ok", "ov")},
+    "pk": _Column("PK", 1),
+    "cs": _Column("CS", 4),
+    **{f"pk_{name}": _Column(f"PK {name.replace('cutoff', 'cut-off')}", 2) for name in ("cutoff", "limit")},
+    **{f"cs_{name}": _Column(f"CS {name.replace('cutoff', 'cut-off')}", 4) for name in ("cutoff", "limit")},
+    "max_rho": _Column("largest ρ"),
+    "max_weighted": _Column("largest weighted score", 1),
+    **{
+        f"{name}_{end}": _Column(f"{words}, mean ρ, {end}")
+        for name, words in (("own_mean", "own spaces"), ("others_mean", "different heads"))
+        for end in ("low", "high")
+    },
+    "p_high": _Column("largest p"),
+    "n_smallest_p": _Column("layers of smallest possible p"),
+    "random_sds": _Column("random sds from isotropic", 1),
+    "isotropic_ratio": _Column("ratio to isotropic", 2),
+    "max_abs_difference": _Column("largest difference of ρ", 7),
+    "median_abs_difference": _Column("median difference of ρ", 7),
+    "max_relative_difference": _Column("largest relative difference", 5),
+    "mean_rho_other": _Column("mean ρ, other"),
+    "spread_other": _Column("spread, other", 4),
+    "min_angle_other_deg": _Column("smallest angle, other (°)", 2),
+    "window_tokens": _Column("tokens of a window"),
+    "loss_nats_per_token": _Column("loss (nats per token)"),
+    "n_cross_term_positive": _Column("pairs of positive cross term"),
+    "n_layer_pairs_negative": _Column("layer pairs of negative correlation"),
+    **{
+        f"{what}_{name}": _Column(f"{name.capitalize()} of ρ and {words}")
+        for what, words in (("energy", "energy"), ("linear", "linear term"), ("composition", "composition score"))
+        for name in ("spearman", "pearson")
+    },
+    **{
+        f"layer_pair_spearman_{name}": _Column(f"Spearman of ρ and energy in a layer pair, {name}")
+        for name in ("low", "median", "high")
+    },
+}
+_WORDS = {"rho": "ρ", "p95": "95th percentile", "over": "/", "min": "smallest", "max": "largest"}
+_LAST_WORDS = {"low": "low", "high": "high", "median": "median", "sum": "of sums", "p5": "5 %", "p95": "95 %"}
+
+
+def heading(column: str) -> str:
+    """Return a column's heading: the listed one, or its name in words with the unit in brackets."""
+    if column in _COLUMNS:
+        return _COLUMNS[column].heading
+    name, unit = (column.removesuffix("_deg"), " (°)") if column.endswith("_deg") else (column, "")
+    words = name.removeprefix("n_").split("_")
+    last = ", " + _LAST_WORDS[words.pop()] if len(words) > 1 and words[-1] in _LAST_WORDS else ""
+    return " ".join(_WORDS.get(word, word) for word in words) + last + unit
+
+
+def shown(value: Any, column: str) -> str:
+    """Write one cell for the reader: rounded, never a rounded-off zero for a number that is not zero.
+
+    A dash stands for a missing value, a heading for the name of a quantity, PK's name for that of a score. An
+    eigenvalue that is exactly 0 has no decimals.
+    """
+    if missing(value) or value == "":
+        return MISSING
+    if isinstance(value, str):
+        return heading(value) if column == "quantity" else METHODS.get(value, value) if column == "method" else value
+    if whole(value) or (value == 0 and column.startswith("lambda_min")):
+        return str(int(value))
+    return _rounded(float(value), _decimals(column, float(value)))
+
+
+def is_number(cell: Any) -> bool:
+    """Whether a cell is a number or stands for a missing one."""
+    try:
+        float(cell)
+    except (TypeError, ValueError):
+        return isinstance(cell, str) and cell == MISSING
+    return True
+
+
+def _decimals(column: str, value: float) -> int:
+    if column in _COLUMNS:
+        listed = _COLUMNS[column]
+        decimals = 3 if listed.decimals is None else listed.decimals
+        if listed.digits is None or value == 0 or math.isinf(value):
+            return decimals
+        return max(0, min(decimals, listed.digits - 1 - math.floor(math.log10(abs(value)))))
+    if column.endswith("_deg"):
+        return 2
+    return 1 if "ratio" in column else 3
+
+
+def _rounded(value: float, decimals: int) -> str:
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    # Halves are rounded up as on paper: d/D = 0.03125 is RW's 0.0313, where binary formatting gives 0.0312.
+    text = str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP))
+    if float(text) != 0:
+        return text
+    return f"{0:.{decimals}f}" if value == 0 else f"{value:.1e}"

@@ -1,0 +1,247 @@
+"""PK's tables: how well scores find known heads, informativeness, the strongest edges, hubs, attention patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+
+from headspaces.affinity.evaluation import evaluate_heads, evaluate_pairs
+from headspaces.affinity.graph import TYPES, class_counts, rank_hubs, strongest_edges
+from headspaces.affinity.informativeness import ORDER
+from headspaces.geometry.statistics import isotropic_mean, isotropic_sd
+from headspaces.report.pk_results import cutoffs, graphs, is_gpt2, measured, pk_and_cs, with_classes
+from headspaces.report.results import Arrays, ModelResults
+from headspaces.report.tables.writing import Table
+
+INVARIANT = {"cka": "cka_invariant", "procrustes": "procrustes_invariant"}
+"""Forms that do not depend on the bases inside heads; the other scores never do."""
+
+PUBLISHED_TABLE1: Mapping[str, tuple[float, float, float, float]] = {
+    "pk": (0.446, 0.451, 0.289, 0.395),
+    "cs": (0.227, 0.352, 0.215, 0.265),
+    "simple_cs": (0.245, 0.359, 0.305, 0.303),
+    "cka": (0.337, 0.323, 0.409, 0.356),
+    "procrustes": (0.328, 0.269, 0.428, 0.342),
+}
+"""PR-AUC by OQ, OK, OV, and their mean (PK table 1)."""
+
+PUBLISHED_TABLE2: Mapping[str, tuple[float, float]] = {"pk": (0.047, 0.809), "procrustes": (0.038, 0.787)}
+"""PR-AUC and ROC-AUC (PK table 2)."""
+
+PUBLISHED_KL: Mapping[str, tuple[float, float, float, float]] = {
+    "Q": (2.876, 2.373, 1.493, 1.293),
+    "K": (2.041, 2.559, 1.476, 1.263),
+    "V": (1.686, 1.531, 1.659, 1.149),
+    "O": (2.129, 2.194, 2.040, 1.704),
+}
+"""By source, in the order of the targets Q, K, V, O (PK figure 8)."""
+
+
+def pk_table1(models: Sequence[ModelResults]) -> Table:
+    """How well the largest score of a head's pairs finds the heads of a known circuit (PK table 1)."""
+    rows, notes = [], []
+    for model, arrays, classes in with_classes(models):
+        labels = arrays["head_classes/counts"].astype(bool)
+        found = evaluate_heads(arrays, labels).set_index(["method", "spaces"])
+        for areas in _own_forms(found):
+            method, spaces = areas["method"], areas["spaces"]
+            row = {"model": model.name, **areas, **_invariant(found, (INVARIANT.get(method, method), spaces))}
+            if is_gpt2(model, classes):
+                row["published"] = PUBLISHED_TABLE1[method][(*TYPES, "mean").index(spaces)]
+            rows.append(row)
+        notes.append(
+            f"{model.name}: {labels.sum()} of {labels.size} heads are the circuit's ({classes.name}); "
+            f"chance: {labels.mean():.3f}."
+        )
+    columns = "model method spaces pr_auc published average_precision pr_auc_invariant average_precision_invariant"
+    return _without_published(_frame(rows, columns), (*notes, *_without_classes(models)))
+
+
+def pk_table2(models: Sequence[ModelResults]) -> Table:
+    """How well a score finds the pairs of one class, mean over kinds and classes (PK table 2)."""
+    rows, notes = [], []
+    for model, arrays, classes in with_classes(models):
+        numbers = _evaluated(arrays)
+        cells = evaluate_pairs(arrays, numbers)
+        found = cells.groupby("method", sort=False)[["pr_auc", "roc_auc", "average_precision"]].mean()
+        for areas in _own_forms(found):
+            method = areas["method"]
+            row = {"model": model.name, **areas, **_invariant(found, INVARIANT.get(method, method))}
+            if is_gpt2(model, classes) and method in PUBLISHED_TABLE2:
+                row["published_pr_auc"], row["published_roc_auc"] = PUBLISHED_TABLE2[method]
+            rows.append(row)
+        chance = np.mean([_share(numbers, number) for number in cells["head_class"].unique().tolist()])
+        notes.append(f"{model.name}: classes of {classes.name}; chance: PR-AUC {chance:.4f}, ROC-AUC 0.5.")
+    columns = """model method pr_auc roc_auc published_pr_auc published_roc_auc average_precision pr_auc_invariant
+                 roc_auc_invariant average_precision_invariant"""
+    return _without_published(_frame(rows, columns), (*notes, *_without_classes(models)))
+
+
+def pk_kl(models: Sequence[ModelResults]) -> Table:
+    """Divergence of every kind pair's PK from that of random subspaces (PK figure 8)."""
+    rows = [
+        {
+            "model": model.name, "source": x, "target": y, "kl": arrays["kl"][i, j],
+            "published": PUBLISHED_KL[x][j] if is_gpt2(model) else np.nan,
+        }
+        for model, arrays in measured(models)
+        for i, x in enumerate(ORDER)
+        for j, y in enumerate(ORDER)
+    ]  # fmt: skip
+    return _without_published(_frame(rows, "model source target kl published"), _not_measured(models))
+
+
+def pk_means(models: Sequence[ModelResults]) -> Table:
+    """Mean and standard deviation of PK for every kind pair, beside those of random subspaces (PK section 4)."""
+    rows = []
+    for model, arrays in measured(models):
+        d_model, d_head = model.attributes["d_model"], model.attributes["d_head"]
+        reference = d_head * isotropic_mean(d_model, d_head), d_head * isotropic_sd(d_model, d_head)
+        for pair in (x + y for x in ORDER for y in ORDER):
+            values = arrays[f"pk/{pair}"]
+            values = values[np.isfinite(values)]
+            rows.append({
+                "model": model.name, "source": pair[0], "target": pair[1], "n_pairs": values.size,
+                "mean": values.mean() if values.size else np.nan, "sd": values.std() if values.size else np.nan,
+                "reference_mean": reference[0], "reference_sd": reference[1],
+            })  # fmt: skip
+    return Table(_frame(rows, "model source target n_pairs mean sd reference_mean reference_sd"), _not_measured(models))
+
+
+def pk_edges(models: Sequence[ModelResults]) -> Table:
+    """List the strongest pairs of each type by PK (PK figure 1)."""
+    return _edges(models, "pk")
+
+
+def cs_edges(models: Sequence[ModelResults]) -> Table:
+    """List the strongest pairs of each type by the Composition Score (PK figure 1)."""
+    return _edges(models, "cs")
+
+
+def pk_degrees(models: Sequence[ModelResults]) -> Table:
+    """Hubs of the graph of the strongest PK edges: degrees, weighted degrees, PageRank (PK section 5)."""
+    columns = """model rank layer head kind head_class n_edges n_in n_out weight weight_in weight_out pagerank
+                 in_oq in_ok in_ov out_oq out_ok out_ov"""
+    frames = [rank_hubs(graph).assign(model=model.name) for model, _, graph in graphs(models, "pk")]
+    frame = _joined(frames, columns)
+    return Table(frame, _not_measured(models), frame[frame["rank"] <= 10], "the ten heads with the most edges")
+
+
+def pk_nodes(models: Sequence[ModelResults]) -> Table:
+    """Count the heads in the graphs of the strongest edges, in a known class and in none (PK figure 1)."""
+    rows = []
+    for score in ("pk", "cs"):
+        for model, classes, graph in graphs(models, score):
+            inside, outside = class_counts(graph)
+            rows.append({
+                "model": model.name, "method": score, "set": classes.name if classes else None, "n_edges": graph.size(),
+                "n_in_class": inside, "n_out_of_class": outside,
+            })  # fmt: skip
+    return Table(_frame(rows, "model method set n_edges n_in_class n_out_of_class"), _not_measured(models))
+
+
+def pk_cutoffs(models: Sequence[ModelResults]) -> Table:
+    """Cut-offs of the strongest 3 % of the pairs and limits of the axes, by PK and by CS (PK figure 5)."""
+    rows = []
+    for model, arrays in measured(models):
+        for spaces in (kind for kind in TYPES if f"cs/{kind}" in arrays):
+            pk, cs = pk_and_cs(arrays, spaces)
+            if not pk.size:
+                continue
+            (pk_cutoff, pk_limit), (cs_cutoff, cs_limit) = cutoffs(pk), cutoffs(cs)
+            rows.append({
+                "model": model.name, "spaces": spaces, "n_pairs": pk.size, "pk_cutoff": pk_cutoff, "pk_limit": pk_limit,
+                "cs_cutoff": cs_cutoff, "cs_limit": cs_limit,
+                "n_above_both": int(((pk > pk_cutoff) & (cs > cs_cutoff)).sum()),
+            })  # fmt: skip
+    columns = "model spaces n_pairs pk_cutoff pk_limit cs_cutoff cs_limit n_above_both"
+    return Table(_frame(rows, columns), _not_measured(models))
+
+
+def head_classes(models: Sequence[ModelResults]) -> Table:
+    """Count the heads whose classes are known (PK table 8)."""
+    rows = [
+        {
+            "model": model.name, "set": classes.name, "n_heads": len(classes.evaluated),
+            "n_labelled": len(classes.names), "n_classes": len(classes.order),
+        }
+        for model, _, classes in with_classes(models)
+    ]  # fmt: skip
+    return Table(_frame(rows, "model set n_heads n_labelled n_classes"), _without_classes(models))
+
+
+def identity(models: Sequence[ModelResults]) -> Table:
+    """Mean attention of every head to the token itself, the one before, the one after an earlier copy (PK figure 7)."""
+    frames = []
+    for model in models:
+        if model.attention is None:
+            continue
+        scores = {name: model.attention[name] for name in ("identity", "previous_token", "induction")}
+        layer, head = np.indices(scores["identity"].shape)
+        frame = pd.DataFrame({"layer": layer.ravel(), "head": head.ravel()})
+        for name, values in scores.items():
+            frame[f"{name}_score"] = values.ravel()
+        frame = frame.sort_values("identity_score", ascending=False, kind="stable", ignore_index=True)
+        frames.append(frame.assign(model=model.name, rank=np.arange(1, len(frame) + 1)))
+    frame = _joined(frames, "model rank layer head identity_score previous_token_score induction_score")
+    notes = tuple(f"{model.name}: not run." for model in models if model.attention is None)
+    return Table(frame, notes, frame[frame["rank"] <= 10], "the ten heads that attend most to the token itself")
+
+
+def _edges(models: Sequence[ModelResults], score: str) -> Table:
+    frames = [
+        strongest_edges(arrays, score).assign(model=model.name)
+        for model, arrays in measured(models)
+        if all(f"{score}/{kind}" in arrays for kind in TYPES)
+    ]
+    frame = _joined(frames, f"model type source_layer source_head target_layer target_head {score} rank")
+    return Table(frame, _not_measured(models), frame[frame["rank"] <= 5], "the five strongest of each type")
+
+
+def _own_forms(found: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of the scores in PK's own form."""
+    rows = found.reset_index()
+    return [dict(row) for row in rows[~rows["method"].isin(INVARIANT.values())].to_dict("records")]  # type: ignore[arg-type]
+
+
+def _invariant(found: pd.DataFrame, place: Any) -> dict[str, float]:
+    """Areas of a score's invariant form; none where it was not computed."""
+    return {f"{column}_invariant": found[column][place] for column in found} if place in found.index else {}
+
+
+def _without_published(frame: pd.DataFrame, notes: tuple[str, ...]) -> Table:
+    """Leave out for the reader the columns of published numbers where there are none for these models."""
+    empty = [column for column in frame if str(column).startswith("published") and frame[column].isna().all()]
+    return Table(frame, notes, frame.drop(columns=empty) if len(frame) else None)
+
+
+def _not_measured(models: Sequence[ModelResults]) -> tuple[str, ...]:
+    return tuple(f"{model.name}: not measured." for model in models if model.affinity is None)
+
+
+def _without_classes(models: Sequence[ModelResults]) -> tuple[str, ...]:
+    known = {model.name for model, *_ in with_classes(models)}
+    return tuple(f"{model.name}: no classes of its heads are named." for model in models if model.name not in known)
+
+
+def _evaluated(arrays: Arrays) -> Int[np.ndarray, "layer head"]:
+    """Return the number of each head's class; -1 for a head that PK's tables do not count."""
+    return np.where(arrays["head_classes/counts"] > 0, arrays["head_classes/class"], -1)
+
+
+def _share(classes: Int[np.ndarray, "layer head"], number: int) -> float:
+    """Share of the unordered pairs whose heads are both of a class."""
+    own, every = int((classes == number).sum()), classes.size
+    return own * (own - 1) / (every * (every - 1))
+
+
+def _joined(frames: Sequence[pd.DataFrame], columns: str) -> pd.DataFrame:
+    return pd.concat(frames, ignore_index=True)[columns.split()] if frames else _frame([], columns)
+
+
+def _frame(rows: Sequence[Mapping[str, Any]], columns: str) -> pd.DataFrame:
+    return pd.DataFrame([dict(row) for row in rows], columns=columns.split())

@@ -1,0 +1,232 @@
+"""A study: the configuration, checked, and the models that it names.
+
+The Snakefile reads this module at every start, so only the standard library and the schema validator are imported, and
+a checkpoint's headers only when a source is named on the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from headspaces.errors import DamagedFileError, InputError
+from headspaces.spaces import KINDS
+from headspaces.study.models import Model, model_name, read_models, select_models
+
+if TYPE_CHECKING:
+    from headspaces.weights.headers import Headers
+
+OWN_STUDY = "own"
+"""Study of one source that is named on the command line."""
+
+SMALL_BYTES = 2**31
+"""A model whose float64 bases are smaller is treated as small: run whole, in double precision."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """Models that are reported together, and how.
+
+    Attributes
+    ----------
+    name
+        Folder of its report.
+    models
+        By name, in the report's order.
+    settings
+        The checked configuration.
+    """
+
+    name: str
+    models: Mapping[str, Model]
+    settings: Mapping[str, Any]
+
+    @cached_property
+    def stages(self) -> dict[str, dict[str, str]]:
+        """By stage, the models that it is left out for, each with the reason; the others have it."""
+        reads = {name: model for name, model in self.models.items() if set(model.kinds) != set(KINDS)}
+        partial = {name: f"only the kinds {model.kinds} are analysed" for name, model in reads.items()}
+        return {
+            "overlaps": {},
+            "nulls": {},
+            "self_heads": partial,
+            "affinity": partial,
+            "activations": (
+                not_run := {name: why for name, model in self.models.items() if (why := _why_not_run(model))}
+            ),
+            "attention": {
+                name: why for name, why in not_run.items() if not self.models[name].source.startswith("toy:")
+            },
+        }
+
+    @property
+    def published_as(self) -> dict[str, str]:
+        """By model, which published one it is compared as, where the settings say so."""
+        return dict.fromkeys(self.models, self.settings["published_as"]) if "published_as" in self.settings else {}
+
+    def stages_of(self, model: str) -> list[str]:
+        """Return the stages that a model has."""
+        return [stage for stage, left_out in self.stages.items() if model not in left_out]
+
+
+def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapping[str, Any] | None = None) -> Study:
+    """Check a configuration and look its models up.
+
+    Parameters
+    ----------
+    settings
+        Snakemake's merged configuration; ``model=SOURCE`` makes the study of that one source.
+    root
+        The project's folder, which holds the schema and the table of models.
+    command_line
+        The part of the settings that was given as ``--config key=value``: it arrives as text.
+
+    Raises
+    ------
+    InputError
+        If a key is unknown, a value has the wrong type, a model has no row or is no published one, or a source cannot
+        be read.
+    """
+    root = Path(root)
+    schema = yaml.safe_load((root / "workflow" / "schemas" / "config.schema.yaml").read_text(encoding="utf-8"))
+    settings = _overridden(settings, _typed(command_line or {}, schema))
+    _check(settings, schema)
+    table = Path(settings["models_table"])
+    known = read_models(table if _exists(table) else root / table)
+    study = _study(settings, known)
+    for model in study.models.values():
+        if {"{", "}"} & set(model.source):
+            raise InputError(f"source {model.source!r}: Snakemake takes braces in paths for its own; rename the folder")
+    if study.published_as:
+        _check_published(study, root / "config" / "published.tsv")
+    return study
+
+
+def _check_published(study: Study, table: Path) -> None:
+    from headspaces.study.published import published_models, read_published
+
+    name, known = study.settings["published_as"], published_models(read_published(table))
+    if name not in known:
+        raise InputError(f"config: published_as is {name!r}, but must be one of {', '.join(known)}")
+    if len(study.models) > 1:
+        raise InputError(
+            f"config: published_as is {name!r} in a study of {len(study.models)} models, but only one can be it; "
+            "name that one by model=SOURCE"
+        )
+
+
+def _study(settings: Mapping[str, Any], known: Mapping[str, Model]) -> Study:
+    if (source := settings.get("model")) is not None:
+        models = [known[source]] if source in known else [own_model(str(source))]
+        return Study(OWN_STUDY, {model.name: model for model in models}, settings)
+    models = select_models(known, settings["models"], f"config: models of the study {settings['study']!r}")
+    return Study(settings["study"], {model.name: model for model in models}, settings)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # no file can have this name
+        return False
+
+
+def _why_not_run(model: Model) -> str | None:
+    from headspaces.activations.run_check import reason_not_to_run
+
+    if not model.activations:
+        return "its row does not ask for them"
+    return reason_not_to_run(model.source, model.kinds)
+
+
+def own_model(source: str, headers: Headers | None = None) -> Model:
+    """Make the row of a model that has none, from its checkpoint's headers.
+
+    Parameters
+    ----------
+    source
+        Where the model is.
+    headers
+        What was read there; by default it is read now.
+    """
+    from headspaces.weights.headers import load_headers
+    from headspaces.weights.source import read_headers
+
+    # A repository's headers are asked for once: jobs on nodes without a network start from the file.
+    known = Path("results/weights") / model_name(source) / "headers.json"
+    if headers is None and source.startswith("hub:") and known.is_file():
+        try:
+            headers = load_headers(known)
+        except DamagedFileError:
+            known.unlink()
+        headers = headers if headers and headers.source == source else None
+    headers = headers or read_headers(source)
+    # A whole repository is fetched and run only where it is small; big bases are kept in float32, good to six digits.
+    model = Model(
+        name=model_name(source),
+        source=source if source.startswith(("hub:", "wheel:")) else str(Path(source).expanduser().resolve()),
+        kinds=headers.kinds,
+        shape=headers.shape,
+        note="; ".join(headers.notes),
+    )
+    small = model.bases_bytes < SMALL_BYTES
+    return replace(
+        model,
+        activations="yes" if small or not source.startswith("hub:") else "",
+        nulls_dtype="float64" if small else "float32",
+        bases_dtype="float64" if model.bases_bytes < 8 * SMALL_BYTES else "float32",
+    )
+
+
+def _typed(value: Any, schema: Mapping[str, Any]) -> Any:
+    """Give text from the command line the type that the schema asks for, where it reads as one."""
+    if isinstance(value, Mapping):
+        return {key: _typed(inner, schema.get("properties", {}).get(key, {})) for key, inner in value.items()}
+    if isinstance(value, str) and schema.get("type") in ("boolean", "integer", "number"):
+        try:
+            return yaml.safe_load(value.lower())
+        except yaml.YAMLError:
+            return value  # the schema refuses it with its key's name
+    return value
+
+
+def _overridden(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(settings)
+    for key, value in changes.items():
+        old = merged.get(key)
+        merged[key] = _overridden(old, value) if isinstance(value, Mapping) and isinstance(old, Mapping) else value
+    return merged
+
+
+def _check(settings: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
+    import jsonschema
+
+    error = next(iter(sorted(jsonschema.Draft202012Validator(schema).iter_errors(settings), key=str)), None)
+    if error is None:
+        return
+    place = ".".join(str(part) for part in error.absolute_path)
+    inside = f" in {place!r}" if place else ""
+    if error.validator == "additionalProperties":
+        unknown = sorted(map(str, set(error.instance) - set(error.schema["properties"])))
+        raise InputError(
+            f"config: unknown key {unknown[0]!r}{inside}; the keys are {', '.join(sorted(error.schema['properties']))}"
+        )
+    if error.validator == "required":
+        raise InputError(f"config: {error.message}{inside}")
+    raise InputError(f"config: {place or 'value'} is {error.instance!r}, but {_expectation(error)}")
+
+
+def _expectation(error: Any) -> str:
+    if error.validator == "type":
+        hint = "; write 1.0e-6, since YAML reads 1e-6 as text" if error.validator_value == "number" else ""
+        return f"must be of type {error.validator_value}{hint}"
+    if error.validator == "enum":
+        return f"must be one of {', '.join(map(str, error.validator_value))}"
+    return f"must have {error.validator} {error.validator_value}"
+
+
+__all__ = ["KINDS", "OWN_STUDY", "Study", "own_model", "read_study"]

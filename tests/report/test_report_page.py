@@ -1,0 +1,423 @@
+"""The page of a study: what it holds, what it links, and what it does in a real browser opened from disk."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.browser import cut_texts, is_dark, show
+from support.project import ROOT
+from support.tiny_results import random_model
+from support.workflow_runs import save_tiny
+
+from headspaces.report.duplicates import Duplicate, write_duplicates
+from headspaces.report.figures.drawing import draw_figure
+from headspaces.report.page import StudyFiles, by_name, heading, read_caption, report_page, write_report
+from headspaces.report.page_text import read_sections, sort_key
+from headspaces.report.run_record import Provenance, describe_machine, installed_software, read_costs
+from headspaces.report.scorecard import read_published, scorecard, write_scorecard
+from headspaces.report.tables.registry import TABLES as MAKERS
+from headspaces.report.tables.writing import Table, write_table
+from headspaces.report.tidy_frames import tidy
+from headspaces.study.items import FIGURES, TABLES
+
+CAPTIONS = by_name(ROOT / "workflow" / "report" / f"{kind}.rst" for kind in ("table", "figure"))
+NASTY = "<script>window.hacked=1</script>"
+PUBLISHED = """\
+id	paper	place	model	quantity	relation	low	high	unit	tolerance	status	why
+one	RW	table 5	small	table5:n_layers?model=small	equal	5		layers	0	stated	a count
+two	RW	table 5	small	table5:d_model?model=small	equal	17		1	0	stated	a | pipe
+three	PK	table 1	gpt2	pk_table1:pr_auc	equal	0.4		1	0.05	stated	half a unit
+four	RW	table 5	124m-baseline	table5:d_head?model=small	equal	4		1	0	stated	a count
+"""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyFiles, Provenance]:
+    """Files of a small study as the workflow lays them out, and its page."""
+    folder = tmp_path_factory.mktemp("study")
+    models = [random_model("small"), random_model(NASTY, n_layers=3, seed=1)]
+    for name in ("table1", "table5", "right_tail", "model_pairs"):
+        places = [folder / "tables" / f"{name}.{ending}" for ending in ("csv", "md", "tex")]
+        write_table(name, MAKERS[name](models), *places)
+    for name in ("figure1", "figure3", "pk_figure4"):
+        places = [folder / "figures" / f"{name}.{ending}" for ending in ("pdf", "png", "csv")]
+        draw_figure(name, models, ROOT / "config" / "paper.mplstyle", *places)
+    (folder / "published.tsv").write_text(PUBLISHED)
+    frames = {"table5": pd.read_csv(folder / "tables" / "table5.csv")}
+    write_scorecard(
+        scorecard(read_published(folder / "published.tsv"), frames),
+        folder / "scorecard.csv",
+        folder / "scorecard.md",
+        {NASTY: "small"},
+    )
+    atlas = folder / "atlas" / f"{NASTY.replace('/', '-')}.html"
+    atlas.parent.mkdir()
+    atlas.write_text("<!doctype html>")
+    benchmarks = {"overlaps/small.tsv": (10, 100.5), "nulls/small/a.tsv": (3, 50), "nulls/small.tsv": (1, 70)}
+    for place, (seconds, peak) in benchmarks.items():
+        path = folder / "benchmarks" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"s\th:m:s\tmax_rss\tcpu_time\n{seconds}\t0:00:10\t{peak}\t2.5\n")
+    facts = {"model": "small", "source": "hub:someone/small@" + "a" * 80, "revision": "sha256:" + "0" * 64, "d_head": 4}
+    provenance = Provenance(
+        {
+            "small": {"overlaps": facts, "activations": facts | {"text_sha256": "f" * 64, "loss_nats_per_token": 2.5}},
+            NASTY: {"overlaps": facts | {"model": NASTY, "source": "<b>bold</b>"}},
+        },
+        {"small": ["its revision is not pinned"]},
+        {NASTY: {"activations": "the checkpoint holds no MLP tensors"}},
+        {"seed": 7, "nulls": {"samples": 30}, "fold": True, "models": ["small", NASTY]},
+        read_costs(folder / "benchmarks", ["small", NASTY]),
+        installed_software(),
+        describe_machine(),
+    )
+    write_duplicates([Duplicate("small", NASTY, 12, 12, 0.0)], folder / "duplicates.csv")
+    files = StudyFiles(
+        folder / "scorecard.md",
+        folder / "duplicates.csv",
+        by_name(sorted((folder / "tables").glob("*.md"))),
+        by_name(sorted((folder / "figures").glob("*.png"))),
+        {NASTY: atlas},
+        CAPTIONS,
+    )
+    write_report("demo & more", files, provenance, folder / "report.html")
+    return folder / "report.html", files, provenance
+
+
+class Page(HTMLParser):
+    """The text of a page's elements by their id, its links and its pictures."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.open: list[tuple[str, str]] = []
+        self.texts: dict[str, str] = {}
+        self.links: list[str] = []
+        self.elements: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = dict(attributes)
+        self.elements.append(tag)
+        if tag == "a":
+            self.links.append(found["href"] or "")
+        if tag not in ("meta", "img"):
+            self.open.append((tag, found.get("id") or ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data: str) -> None:
+        for _, name in self.open:
+            if name:
+                self.texts[name] = self.texts.get(name, "") + data
+
+
+@pytest.fixture(scope="module")
+def page(report: tuple[Path, StudyFiles, Provenance]) -> Page:
+    return Page(report[0])
+
+
+def test_models_that_are_one_are_said_at_the_top(
+    report: tuple[Path, StudyFiles, Provenance], page: Page, tmp_path: Path
+) -> None:
+    said = f"small and {NASTY}: 12 of 12 attention matrices are byte for byte the same"
+    assert said in " ".join(page.texts["duplicates"].split())
+    assert "duplicates.csv" in page.links
+    _, files, provenance = report
+    write_duplicates([], tmp_path / "duplicates.csv")
+    write_report("x", replace(files, duplicates=tmp_path / "duplicates.csv"), provenance, tmp_path / "report.html")
+    assert "duplicates" not in Page(tmp_path / "report.html").texts
+
+
+# --- reading Markdown back
+
+
+def test_a_table_is_read_back_as_it_was_printed(tmp_path: Path) -> None:
+    names = ["a|b", "\\", "a\\|b", "<i>&", "*_[]`", "|", "qwen2.5-7b"]
+    rows = [{"model": name, "layer": place, "mean_rho": place / 8} for place, name in enumerate(names)]
+    table = Table(tidy("model layer mean_rho", rows), ("a <note> with | and *",))
+    write_table("table1", table, tmp_path / "t.csv", tmp_path / "t.md", tmp_path / "t.tex")
+    (section,) = read_sections(tmp_path / "t.md")
+    assert section.title == TABLES["table1"].title + "."
+    assert section.items == [*TABLES["table1"].notes, "a <note> with | and *"]
+    (found,) = section.tables
+    assert found.header == ["model", "layer", "mean ρ"]
+    assert [row[0] for row in found.rows] == names
+    assert [row[1] for row in found.rows] == [str(place) for place in range(7)]
+    assert [row[2] for row in found.rows[:3]] == ["0.000", "0.125", "0.250"]
+    assert found.numeric == [False, True, True]
+    assert found.keys[1] == [None, "1", "0.125"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "key"),
+    [
+        ("12", "12"), ("-0.5", "-0.5"), ("1.2e-07", "1.2e-07"), ("∞", "Infinity"), ("-∞", "-Infinity"), ("≤ 3", "3"),
+        ("within 0.1 – 0.2", "0.1"), ("0.1 – 0.2 (gpt2)", "0.1"), ("7 (gpt2)", "7"),
+        ("7b", None), ("qwen2.5-7b", None), ("–", None), ("", None), ("1 2", None), ("L4", None),
+    ],
+)  # fmt: skip
+def test_what_a_cell_is_sorted_by(cell: str, key: str | None) -> None:
+    assert sort_key(cell) == key
+
+
+# --- provenance
+
+
+def test_benchmarks_are_added_up_by_stage(report: tuple[Path, StudyFiles, Provenance]) -> None:
+    overlaps, nulls = report[2].costs
+    assert (overlaps.stage, overlaps.subject, overlaps.n_jobs) == ("overlaps", "small", 1)
+    assert (nulls.n_jobs, nulls.seconds, nulls.cpu_seconds, nulls.peak_mib) == (2, 4, 5, 70)
+
+
+def test_other_studies_and_unseen_jobs_do_not_count(tmp_path: Path) -> None:
+    for place, peak in {"tables/mine/table1.tsv": "NA", "tables/other/table1.tsv": "9", "text/t.tsv": "3"}.items():
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(f"s\tmax_rss\tcpu_time\n0.5\t{peak}\t-\n")
+    (cost,) = read_costs(tmp_path, ["mine"])
+    assert (cost.stage, cost.seconds, cost.cpu_seconds, cost.peak_mib) == ("tables", 0.5, 0, None)
+    assert read_costs(tmp_path / "absent", ["mine"]) == []
+
+
+def test_software_and_machine_are_told_but_not_who(page: Page) -> None:
+    text = page.texts["provenance"]
+    assert f"numpy{np.__version__}" in text
+    assert f"Python{platform.python_version()}" in text
+    assert "CPUs of the job" in text
+    assert platform.node() not in [value for _, value in describe_machine()]
+
+
+def test_sources_revisions_settings_and_reasons_are_told(page: Page) -> None:
+    for told in ("a" * 80, "sha256:" + "0" * 64, "<b>bold</b>", "text sha256" + "f" * 64, "its revision is not pinned"):
+        assert told in page.texts["models"]
+    assert "No activations: the checkpoint holds no MLP tensors." in page.texts["models"]
+    assert "nulls.samples30" in page.texts["provenance"]
+    assert "foldyes" in page.texts["provenance"]
+    rows = re.sub(r"\s+", " ", page.texts["provenance"])
+    assert "overlapssmall110.02.5" in re.sub(r"\s", "", rows)
+
+
+# --- the page
+
+
+def test_the_scorecard_comes_first(page: Page) -> None:
+    order = ["scorecard", "figures", "tables", "models", "provenance"]
+    assert [name for name in page.texts if name in order] == order
+    told = re.sub(r"\s+", " ", page.texts["scorecard"])
+    assert "1 differs 1 matches 1 other weights 1 not run" in told
+    assert f"{NASTY} was compared as small" in told
+    assert "a | pipe" in page.texts["differs"]
+    assert "no table pk_table1 in this report: it needs the stage affinity" in page.texts["not-run"]
+    assert "three" in page.texts["not-run"]
+
+
+def test_every_table_and_figure_says_what_to_look_at_and_links_its_numbers(
+    page: Page, report: tuple[Path, StudyFiles, Provenance]
+) -> None:
+    path, files, _ = report
+    for kind, items in (("table", files.tables), ("figure", files.figures)):
+        for name in items:
+            described = (TABLES | FIGURES)[name]
+            assert heading(name) in page.texts[name]
+            assert described.title in page.texts[name]
+            assert read_caption(CAPTIONS[kind], kind, name) in page.texts[name]
+            assert all(note in page.texts[name] for note in described.notes)
+    local = {unquote(link) for link in page.links if not link.startswith("#")}
+    assert all((path.parent / link).is_file() for link in local)
+    numbers = {
+        f"{kind}s/{name}.csv" for kind, items in (("table", files.tables), ("figure", files.figures)) for name in items
+    }
+    assert numbers <= local
+    assert {"scorecard.csv", "figures/figure3.pdf", "tables/table1.tex"} <= local
+    assert any(link.startswith("atlas/") for link in local)
+    anchors = {link[1:] for link in page.links if link.startswith("#")}
+    assert anchors <= set(page.texts)
+
+
+def test_a_figure_without_numbers_is_said_and_not_shown(page: Page) -> None:
+    assert page.elements.count("img") == 2
+    assert "No model of this study has what this figure shows." in page.texts["pk_figure4"]
+    assert "No model of this study" not in page.texts["figure3"]
+
+
+def test_all_rows_for_the_reader_are_there(page: Page, report: tuple[Path, StudyFiles, Provenance]) -> None:
+    frame = pd.read_csv(report[0].parent / "tables" / "table1.csv")
+    for value in frame["min_angle_deg"]:
+        assert f"{value:.2f}" in page.texts["table1"]
+    assert NASTY in page.texts["table1"]
+
+
+def test_every_item_has_a_caption_and_every_caption_an_item() -> None:
+    for kind, items in (("table", TABLES), ("figure", FIGURES)):
+        named = set(re.findall(r'^"(\w+)":', CAPTIONS[kind].read_text(encoding="utf-8"), re.MULTILINE))
+        assert {name for name in items if not read_caption(CAPTIONS[kind], kind, name)} == set()
+        assert named - set(items) == set()
+
+
+def test_names_cannot_become_markup(page: Page, report: tuple[Path, StudyFiles, Provenance]) -> None:
+    text = report[0].read_text(encoding="utf-8")
+    assert page.elements.count("script") == 1
+    assert "b" not in page.elements
+    assert "<title>demo &amp; more" in text
+    assert NASTY in page.texts["models"]
+
+
+def test_the_page_asks_for_nothing_and_repeats(report: tuple[Path, StudyFiles, Provenance]) -> None:
+    path, files, provenance = report
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"""(src|href)\s*=\s*["']?(?!data:image/png)\w+:""", text)
+    assert "@import" not in text
+    assert "default-src 'none'" in text
+    assert report_page("demo & more", files, provenance, path.parent) == text
+    assert not list(path.parent.glob("*.part"))
+
+
+def test_headings() -> None:
+    assert [heading(name) for name in ("table4", "figure9", "right_tail", "pk_table1")] == [
+        "Table 4", "Figure 9", "Right tail", "PK table 1",
+    ]  # fmt: skip
+
+
+# --- in a browser
+
+
+def test_it_opens_from_disk_without_a_console_message(
+    browser: Any, report: tuple[Path, StudyFiles, Provenance]
+) -> None:
+    show(browser, report[0])
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return window.hacked") is None
+    sizes = browser.execute_script("return [...document.images].map((image) => image.naturalWidth)")
+    assert len(sizes) == 2
+    assert min(sizes) > 500
+
+
+COLUMN = """
+  const table = document.querySelector(arguments[0] + " table");
+  const place = [...table.tHead.rows[0].cells].findIndex((cell) => cell.textContent === arguments[1]);
+  return [...table.tBodies[0].rows].map((row) => row.cells[place].textContent);
+"""
+FOCUS = """
+  const heads = [...document.querySelectorAll(arguments[0] + " thead button")];
+  heads.find((button) => button.textContent === arguments[1]).focus();
+"""
+
+
+def sort(browser: Any, table: str, column: str, key: str = "Enter") -> list[str]:
+    """Sort with the keyboard; return the column."""
+    browser.execute_script(FOCUS, table, column)
+    code = {"Enter": "\r", " ": " "}[key]
+    for step in ("keyDown", "keyUp"):
+        browser.execute_cdp_cmd(
+            "Input.dispatchKeyEvent", {"type": step, "key": key, "text": code if step == "keyDown" else ""}
+        )
+    cells: list[str] = browser.execute_script(COLUMN, table, column)
+    return cells
+
+
+def test_tables_sort_by_key_and_click(browser: Any, report: tuple[Path, StudyFiles, Provenance]) -> None:
+    show(browser, report[0])
+    shown = browser.execute_script(COLUMN, "#table1", "smallest angle (°)")
+    numbers = sorted(float(cell) for cell in shown)
+    assert [float(cell) for cell in sort(browser, "#table1", "smallest angle (°)")] == numbers
+    assert [float(cell) for cell in sort(browser, "#table1", "smallest angle (°)", " ")] == numbers[::-1]
+    arrows = "[...document.querySelectorAll('#table1 th[aria-sort]')].map((cell) => [cell.textContent, cell.ariaSort])"
+    assert browser.execute_script(f"return {arrows}") == [["smallest angle (°)", "descending"]]
+    spaces = browser.execute_script(COLUMN, "#table1", "spaces")
+    browser.execute_script(FOCUS.replace(".focus()", ".click()"), "#table1", "spaces")
+    assert browser.execute_script(COLUMN, "#table1", "spaces") == sorted(spaces)
+    # 9 comes before 10 in numbers, and what is missing last both ways.
+    later = browser.execute_script(COLUMN, "#right_tail", "later layer")
+    assert "–" in later
+    expected = sorted((cell for cell in later if cell != "–"), key=float)
+    missing = ["–"] * later.count("–")
+    assert sort(browser, "#right_tail", "later layer") == expected + missing
+    assert sort(browser, "#right_tail", "later layer") == expected[::-1] + missing
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_text_is_cut(browser: Any, report: tuple[Path, StudyFiles, Provenance], width: int, scheme: str) -> None:
+    show(browser, report[0], width, scheme=scheme)
+    assert cut_texts(browser, width, scrolling="scroll") == []
+    assert is_dark(browser) == (scheme == "dark")
+    assert browser.get_log("browser") == []
+
+
+def test_all_that_reacts_can_be_reached_by_key(browser: Any, report: tuple[Path, StudyFiles, Provenance]) -> None:
+    show(browser, report[0])
+    unreachable = """
+      const boxes = [...document.querySelectorAll(".scroll")].filter((box) => box.scrollWidth > box.clientWidth + 1);
+      const all = [...boxes, ...document.querySelectorAll("button, a, summary")];
+      const count = (test) => all.filter(test).length;
+      return [boxes.length, count((node) => node.tabIndex < 0), count((node) => node.tagName === "BUTTON")];
+    """
+    boxes, hidden, buttons = browser.execute_script(unreachable)
+    assert boxes > 0
+    assert hidden == 0
+    assert buttons > 40
+
+
+# --- in the workflow
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("workflow", "config", "src", "envs"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    shutil.copy(ROOT / "Snakefile", folder)
+    save_tiny(folder / "tiny")
+    return folder
+
+
+def snakemake(project: Path, target: str, *arguments: str, settings: tuple[str, ...] = ()) -> str:
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", "--nocolor", *arguments, "--config", "model=tiny"]
+    done = subprocess.run([*command, *settings, "--", target], cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_page_is_made_of_the_whole_study(project: Path) -> None:
+    planned = snakemake(project, "results/report/own/report.html", "-n")
+    for rule in ("scorecard", "table", "figure", "atlas", "report_page"):
+        assert re.search(rf"^(local)?rule {rule}:", planned, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_an_own_model_is_compared_as_the_published_one_that_it_is(project: Path) -> None:
+    target, samples = "results/report/own/scorecard.md", "nulls={samples: 1}"
+    snakemake(project, target, settings=("published_as=gpt2", samples))
+    assert "tiny was compared as gpt2" in (project / target).read_text(encoding="utf-8")
+    card = pd.read_csv((project / target).with_suffix(".csv")).set_index("id")
+    # Wrong for this model, and so the published counts are not its own.
+    assert card.loc["pk-n_pairs", ["verdict", "published", "measured_model"]].tolist() == ["differs", "9504", "tiny"]
+    assert card.loc["rw-t3-124m-n_layers", "verdict"] == "other weights"
+    # Another name reruns the scorecard and nothing that it is made of.
+    planned = snakemake(project, target, "-n", settings=(samples,))
+    assert re.findall(r"^(?:local)?rule (\w+):", planned, re.MULTILINE) == ["scorecard"]
+
+
+def test_snakemakes_own_report_is_made_offline(project: Path) -> None:
+    target = "results/report/own/tables/table3.csv"
+    snakemake(project, target)
+    snakemake(project, target, "--report", "own-report.html")
+    text = (project / "own-report.html").read_text(encoding="utf-8")
+    caption = read_caption(CAPTIONS["table"], "table", "table3")
+    assert "ρ of two random spaces" in caption
+    assert "The shapes, and the isotropic value d/D" in text
+    assert TABLES["table3"].title in text
+    assert not re.search(r"""<(script|link|img)[^>]*(src|href)=["']https?:""", text)

@@ -1,0 +1,106 @@
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+from support.project import ROOT
+
+from headspaces.errors import InputError
+from headspaces.study.configuration import read_study
+
+PAPER = yaml.safe_load((ROOT / "config" / "config.yaml").read_text())
+
+
+def study(**changes):
+    settings = copy.deepcopy(PAPER)
+    settings.update(changes)
+    return read_study(settings, ROOT)
+
+
+def given(**options):
+    """As Snakemake hands on ``--config``: merged into the settings, and apart, as text."""
+    return read_study({**copy.deepcopy(PAPER), **options}, ROOT, options).settings
+
+
+def test_the_paper_study():
+    found = study()
+    assert found.name == "paper"
+    assert list(found.models) == PAPER["models"]
+    assert found.models["qwen3-235b-a22b"].kinds == "O"
+    # RW section 4.3.
+    assert found.models["qwen2.5-7b"].shape.n_layers * (found.models["qwen2.5-7b"].shape.n_layers - 1) // 2 == 378
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"modles": []}, "config: unknown key 'modles'; the keys are .*models"),
+        ({"nulls": {"samples": 3, "smaples": 4}}, "config: unknown key 'smaples' in 'nulls'; the keys are .*samples"),
+        ({"nulls": {}}, "config: 'samples' is a required property in 'nulls'"),
+        ({"seed": "7"}, "config: seed is '7', but must be of type integer"),
+        ({"rank_rtol": "1e-6"}, "config: rank_rtol is '1e-6', but must be of type number; write 1.0e-6"),
+        ({"nulls": {"samples": None}}, "config: nulls.samples is None, but must be of type integer"),
+        ({"nulls": {"samples": 0}}, "config: nulls.samples is 0, but must have minimum 1"),
+        ({"fold": "no"}, "config: fold is 'no', but must be of type boolean"),
+        ({"study": "a/b"}, "config: study is 'a/b'"),
+        ({"device": "gpu"}, "config: device is 'gpu', but must be one of auto, cpu, cuda"),
+        ({"device": {"nulls": "gpu"}}, "config: device.nulls is 'gpu', but must be one of auto, cpu, cuda"),
+        (
+            {"device": {"bases": "cuda"}},
+            "config: unknown key 'bases' in 'device'; the keys are affinity, nulls, overlaps",
+        ),
+        ({"models": ["gpt5"]}, "config: models of the study 'paper': unknown model 'gpt5'; known are .*gpt2"),
+        ({"models": []}, "config: models is"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(changes, message):
+    with pytest.raises(InputError, match=message) as error:
+        study(**changes)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("value", "expected"), [("true", True), ("False", False), (True, True)])
+def test_switches_of_the_command_line(value, expected):
+    assert given(fold=value)["fold"] is expected
+
+
+def test_numbers_of_the_command_line():
+    assert given(nulls={"samples": "40"})["nulls"] == {**PAPER["nulls"], "samples": 40}
+    assert given(rank_rtol="1.0e-5")["rank_rtol"] == 1e-5
+    with pytest.raises(InputError, match="config: seed is 'seven', but must be of type integer"):
+        given(seed="seven")
+
+
+@pytest.mark.parametrize("device", ["cuda", {"nulls": "cuda"}])
+def test_a_device_for_all_stages_or_for_some(device):
+    assert given(device=device)["device"] == device
+    assert PAPER["device"] == "cpu"
+
+
+def test_a_known_model_by_name_is_a_study_of_its_own():
+    found = study(model="pythia-70m")
+    assert found.name == "own"
+    assert list(found.models) == ["pythia-70m"]
+
+
+def test_a_model_is_compared_as_a_published_one():
+    assert study(model="pythia-70m", published_as="gpt2").published_as == {"pythia-70m": "gpt2"}
+    assert study().published_as == {}
+    names = "gpt2, pythia-70m, qwen2.5-7b, qwen2.5-7b-instruct, qwen3-235b-a22b"
+    with pytest.raises(InputError, match=f"^config: published_as is 'gpt5', but must be one of {names}$"):
+        study(model="pythia-70m", published_as="gpt5")
+    with pytest.raises(InputError, match="published_as is 'gpt2' in a study of 7 models, .*name that one by model="):
+        study(published_as="gpt2")
+
+
+def test_a_folder_is_a_study_of_its_own(gpt2_folder):
+    found = study(model=str(gpt2_folder))
+    model = found.models["gpt2-small-attention"]
+    assert (model.kinds, model.shape.n_layers, model.shape.d_model) == ("OQKV", 12, 768)
+    assert Path(model.source).is_absolute()
+
+
+def test_a_missing_folder_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="nowhere") as error:
+        study(model=str(tmp_path / "nowhere"))
+    assert "\n" not in str(error.value)
