@@ -11,7 +11,8 @@ from support.project import ROOT
 
 from headspaces.costs.requests import memory_mb, minutes, n_threads, stage_cost
 from headspaces.costs.stages import MIB, STAGES, Workload
-from headspaces.geometry import kernel as overlaps
+from headspaces.geometry import pairs
+from headspaces.geometry.kernel import operation_counts
 from headspaces.spaces import Shape
 from headspaces.study.models import Model, read_models
 
@@ -52,16 +53,16 @@ def test_operations_are_those_that_the_kernel_counts(monkeypatch):
     counted = []
 
     def count(stacks, rectangles, **_):
-        counted.append(overlaps.operation_counts(stacks, rectangles))
+        counted.append(operation_counts(stacks, rectangles))
         return [np.zeros((len(range(99999)[rows]), len(range(99999)[columns]))) for rows, columns in rectangles]
 
-    monkeypatch.setattr(overlaps, "rectangle_overlaps", count)
+    monkeypatch.setattr(pairs, "rectangle_overlaps", count)
     # The last rectangles hold some pairs too many, to be faster.
-    monkeypatch.setattr(overlaps, "LEAF_HEADS", 0, raising=False)
+    monkeypatch.setattr(pairs, "LEAF_HEADS", 0)
     for shape, cheaper in ((Shape(5, 40, 6, 3, 8), "operator"), (Shape(2, 300, 2, 2, 4), "gram")):
         model = Model("x", "", "OQKV", shape)
         stacks = {kind: np.zeros((shape.n_layers, shape.n_heads(kind), shape.d_model, shape.d_head)) for kind in "OQKV"}
-        overlaps.layer_overlaps(stacks, within="")
+        pairs.layer_overlaps(stacks, within="")
         counts = counted.pop()
         assert min(counts, key=counts.get) == cheaper
         layer_pairs, n_readers = shape.n_layers * (shape.n_layers - 1) // 2, shape.n_query_heads + 2 * shape.n_kv_heads

@@ -73,25 +73,6 @@ def test_a_touch_reruns_nothing(project):
     assert "Nothing to be done" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("module", "rules"),
-    [
-        ("overlaps", {"overlaps", "table"}),
-        ("bases", {"bases", "overlaps", "table"}),
-        ("tables/observed", {"table"}),
-        ("statistics", {"table"}),
-    ],
-)
-def test_an_edit_reruns_what_depends_on_it(module, rules, project):
-    file = project / "src" / "headspaces" / f"{module}.py"
-    text = file.read_text()
-    try:
-        file.write_text(text + "\n# an edit\n")
-        assert planned(snakemake(project, TABLE, "-n", "--config", "model=tiny")) == rules
-    finally:
-        file.write_text(text)
-
-
 def test_a_setting_reruns_what_depends_on_it(project):
     assert planned(snakemake(project, TABLE, "-n", "--config", "model=tiny", "fold=false")) == {
         "bases",

@@ -1,5 +1,5 @@
 from headspaces.jobs.job import job
-from headspaces.weights.headers import write_headers
+from headspaces.weights.headers_file import write_headers
 from headspaces.weights.model_check import check_model
 from headspaces.weights.source import read_headers
 

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from headspaces.activations.response import LayerActivations, normalise
 from headspaces.errors import InputError
 from headspaces.geometry.heads import LayerHeads, Norm
-from headspaces.weights.layouts import Layout
+from headspaces.weights.layout import Layout
 
 TOLERANCE = 1e-3
 """Relative deviation of a layer's recombined writes, or of its norm, that float32 cannot explain."""

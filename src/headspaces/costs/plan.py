@@ -12,7 +12,8 @@ from headspaces.costs.requests import n_threads, stage_cost
 from headspaces.costs.stages import MIB, STAGES, START_SECONDS, Workload, n_parameters
 from headspaces.files import whole_file
 from headspaces.study.models import Model
-from headspaces.weights.headers import Headers, load_headers
+from headspaces.weights.headers import Headers
+from headspaces.weights.headers_file import load_headers
 from headspaces.weights.hub.repository import bytes_to_fetch
 from headspaces.weights.model_check import check_model
 

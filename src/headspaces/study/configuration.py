@@ -153,7 +153,7 @@ def own_model(source: str, headers: Headers | None = None) -> Model:
     headers
         What was read there; by default it is read now.
     """
-    from headspaces.weights.headers import load_headers
+    from headspaces.weights.headers_file import load_headers
     from headspaces.weights.source import read_headers
 
     # A repository's headers are asked for once: jobs on nodes without a network start from the file.
