@@ -34,5 +34,5 @@ def test_what_only_a_type_checker_reads_is_none(tmp_path):
 def test_no_job_but_the_fetching_ones_reads_checkpoints():
     for script in sorted((ROOT / "workflow" / "scripts").glob("*.py")):
         names = {Path(file).name for file in script_code(script)}
-        if script.stem not in ("headers", "weights", "plan", "activations"):
+        if script.stem not in ("headers", "weights", "plan"):
             assert not names & {"repository.py", "transfer.py", "source.py", "gguf_header.py"}, script

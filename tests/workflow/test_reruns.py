@@ -203,7 +203,9 @@ def test_a_mended_interpretation_gives_what_an_empty_folder_gives(tmp_path, modu
         edited(project, module, old, new)
         snakemake(project, *command, **environment)
         after = overlaps_of(project, "model")[0]
-        assert double.bodies == served
+        # The repository is asked whether its branch has moved; its tensors have more than 20 kB.
+        assert double.bodies - served < 1000
+        assert served > 20_000
         snakemake(project, *command, "--directory", str(tmp_path / "empty"), **environment)
     fresh = read_arrays(tmp_path / "empty" / target, "overlaps")
     assert np.abs(after[RHO] - before[RHO]).max() > 1e-3

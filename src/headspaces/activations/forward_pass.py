@@ -19,12 +19,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from headspaces.activations.hooks import WatchedLayer
 from headspaces.activations.response import LayerActivations
-from headspaces.activations.run_check import NORMALISED_STREAM
 from headspaces.activations.texts import Text
 from headspaces.errors import InputError
 from headspaces.geometry.heads import LayerHeads
 from headspaces.threads import worker_count
-from headspaces.weights.layouts import find_layout, find_prefix
+from headspaces.weights.layouts import NORMALISED_STREAM, find_layout, find_prefix
 
 
 @dataclass(frozen=True)

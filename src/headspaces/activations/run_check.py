@@ -11,12 +11,7 @@ from pathlib import Path
 from headspaces.errors import InputError
 from headspaces.weights.folder import read_folder
 from headspaces.weights.formats.gguf_header import read_gguf
-from headspaces.weights.layouts import find_layout, find_prefix
-
-NORMALISED_STREAM = {
-    "opt-post-norm": "the residual stream is normalised after every sublayer: no write reaches a later head directly",
-}
-"""Layouts without the direct path that the activations measure."""
+from headspaces.weights.layouts import NORMALISED_STREAM, find_layout, find_prefix
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 

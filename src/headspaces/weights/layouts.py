@@ -155,6 +155,11 @@ ROWS: tuple[Layout, ...] = (
 LAYOUTS: dict[str, Layout] = {row.name: row for row in ROWS}
 """The rows by name."""
 
+NORMALISED_STREAM = {
+    "opt-post-norm": "the residual stream is normalised after every sublayer: no write reaches a later head directly",
+}
+"""Layouts without the direct path that the activations measure."""
+
 _WRAPPERS = ("", "_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module.", "model.")
 _ROOTS = (
     "", "transformer.", "model.", "gpt_neox.", "decoder.", "model.decoder.", "model.language_model.",
