@@ -147,7 +147,7 @@ class TestScores:
         """What a GPU would run, on the CPU: one block, and a pair of blocks."""
         for blocks in ([layers], [layers[:2], layers[2:]]):
             readers = [lambda block=block: block for block in blocks]
-            found = affinity(readers, same_kind=True, dtype=dtype, place=torch.asarray)
+            found = affinity(readers, same_kind=True, dtype=dtype, to_device=torch.asarray)
             assert found.keys() == arrays.keys()
             for name, values in arrays.items():
                 if name != "kl":

@@ -63,12 +63,12 @@ class Windows:
     bos: int | None
 
 
-def load_model(place: str, where: str) -> tuple[Any, Any]:
+def load_model(checkpoint: str, where: str) -> tuple[Any, Any]:
     """Load a model in float32 and its tokenizer; no code of the checkpoint's own is ever run.
 
     Parameters
     ----------
-    place
+    checkpoint
         A folder, a ``.gguf`` file, or ``hub:owner/name[@revision]``.
     where
         The model's name, for messages.
@@ -78,7 +78,7 @@ def load_model(place: str, where: str) -> tuple[Any, Any]:
     InputError
         If transformers cannot load it, it needs its own code, weights are missing, or there is no tokenizer.
     """
-    name, options = _pretrained(place)
+    name, options = _pretrained(checkpoint)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -86,7 +86,7 @@ def load_model(place: str, where: str) -> tuple[Any, Any]:
         )
         model, found = loaded
     except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
-        raise InputError(f"{where}: {_why(error, f'the model of {place}')}") from error
+        raise InputError(f"{where}: {_why(error, f'the model of {checkpoint}')}") from error
     if missing := sorted(map(str, [*found["missing_keys"], *found["mismatched_keys"]])):
         raise InputError(
             f"{where}: the checkpoint lacks {len(missing)} tensors that the model needs, the first is {missing[0]!r}"
@@ -98,15 +98,15 @@ def load_model(place: str, where: str) -> tuple[Any, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
     except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{where}: {_why(error, f'the tokenizer of {place}')}") from error
+        raise InputError(f"{where}: {_why(error, f'the tokenizer of {checkpoint}')}") from error
     return model.eval(), tokenizer
 
 
-def _pretrained(place: str) -> tuple[str, dict[str, Any]]:
-    if place.startswith("hub:"):
-        name, _, revision = place.removeprefix("hub:").partition("@")
+def _pretrained(checkpoint: str) -> tuple[str, dict[str, Any]]:
+    if checkpoint.startswith("hub:"):
+        name, _, revision = checkpoint.removeprefix("hub:").partition("@")
         return name, {"revision": revision} if revision else {}
-    path = Path(place).expanduser()
+    path = Path(checkpoint).expanduser()
     if path.suffix == ".gguf":
         return str(path.parent), {"gguf_file": path.name}
     return str(path), {"local_files_only": True}

@@ -135,8 +135,8 @@ def stored_head_classes(arrays: Mapping[str, np.ndarray]) -> HeadClasses | None:
         return None
     order = [name.decode() for name in arrays["head_classes/order"].tolist()]
     index, counts = arrays["head_classes/class"], arrays["head_classes/counts"]
-    places = [(int(layer), int(head)) for layer, head in np.argwhere(index >= 0)]
-    heads = sorted(places, key=lambda head: (index[head], head))
+    classed = [(int(layer), int(head)) for layer, head in np.argwhere(index >= 0)]
+    heads = sorted(classed, key=lambda head: (index[head], head))
     names = {head: order[index[head]] for head in heads}
     return HeadClasses(
         arrays["head_classes/set"].item().decode(), names, frozenset(head for head in heads if counts[head])
@@ -153,7 +153,7 @@ def classes_by_pattern(scores: Mapping[str, Float[np.ndarray, "_layer _head"]]) 
     """
     stacked = np.stack([scores[name] for name in PATTERNS])
     largest = stacked.argmax(axis=0)
-    places = [(int(layer), int(head)) for layer, head in np.argwhere(stacked.max(axis=0) >= PATTERN_SCORE)]
+    classed = [(int(layer), int(head)) for layer, head in np.argwhere(stacked.max(axis=0) >= PATTERN_SCORE)]
     titles = list(PATTERNS.values())
-    names = {head: titles[largest[head]] for head in sorted(places, key=lambda head: (largest[head], head))}
+    names = {head: titles[largest[head]] for head in sorted(classed, key=lambda head: (largest[head], head))}
     return HeadClasses("attention patterns", names, frozenset())

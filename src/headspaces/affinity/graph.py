@@ -35,7 +35,7 @@ STRONGEST = 20
 """Edges of each type in PK's graphs."""
 
 Positions: TypeAlias = dict[str, tuple[float, float]]
-"""Place of every node."""
+"""By node, x and y."""
 
 
 def strongest_edges(arrays: Mapping[str, np.ndarray], score: str = "pk", k: int = STRONGEST) -> pd.DataFrame:
@@ -62,12 +62,12 @@ def strongest_edges(arrays: Mapping[str, np.ndarray], score: str = "pk", k: int 
 
 
 def _strongest(pairs: Float[np.ndarray, "source_layer target_layer source_head target_head"], k: int) -> pd.DataFrame:
-    places = np.argwhere(np.isfinite(pairs))
-    scores = pairs[tuple(places.T)]
+    indices = np.argwhere(np.isfinite(pairs))
+    scores = pairs[tuple(indices.T)]
     # The last key is the first to sort by; ties keep the order of layers and heads.
-    chosen = np.lexsort((*places.T[::-1], -scores))[:k]
+    chosen = np.lexsort((*indices.T[::-1], -scores))[:k]
     names = ("source_layer", "target_layer", "source_head", "target_head")
-    columns = dict(zip(names, places[chosen].T, strict=True))
+    columns = dict(zip(names, indices[chosen].T, strict=True))
     return pd.DataFrame({**columns, "score": scores[chosen], "rank": np.arange(1, len(chosen) + 1)})
 
 
@@ -174,20 +174,20 @@ def ring_positions(graph: HeadGraph, class_order: Iterable[str] = ()) -> Positio
         (node for node in data if data[node]["head_class"]),
         key=lambda node: (order.index(data[node]["head_class"]), data[node]["layer"], data[node]["head"]),
     )
-    outside = sorted((node for node in data if not data[node]["head_class"]), key=lambda node: _place(data[node]))
+    outside = sorted((node for node in data if not data[node]["head_class"]), key=lambda node: _order(data[node]))
     positions = dict(zip(outside, _on_circle(1.0, np.arange(len(outside)), len(outside)), strict=True))
     slots: list[int] = []
     last = ""
     for node in inside:
-        # A new class leaves one place free.
+        # A new class leaves one slot free.
         slots.append(slots[-1] + 1 + (data[node]["head_class"] != last) if slots else 0)
         last = data[node]["head_class"]
     positions |= dict(zip(inside, _on_circle(0.62, np.array(slots), slots[-1] + 2 if slots else 1), strict=True))
     return positions
 
 
-def _on_circle(radius: float, places: np.ndarray, n_places: int) -> list[tuple[float, float]]:
-    angles = np.pi / 2 - 2 * np.pi * places / max(1, n_places)
+def _on_circle(radius: float, slots: np.ndarray, n_slots: int) -> list[tuple[float, float]]:
+    angles = np.pi / 2 - 2 * np.pi * slots / max(1, n_slots)
     return [(float(radius * np.cos(angle)), float(radius * np.sin(angle))) for angle in angles]
 
 
@@ -199,13 +199,13 @@ def layered_positions(graph: HeadGraph) -> Positions:
     data = {node: graph.nodes[node] for node in graph}
     positions: Positions = {}
     for layer in sorted({one["layer"] for one in data.values()}):
-        row = sorted((node for node in data if data[node]["layer"] == layer), key=lambda node: _place(data[node]))
+        row = sorted((node for node in data if data[node]["layer"] == layer), key=lambda node: _order(data[node]))
         sources = {node: [positions[other][0] for other in graph.predecessors(node)] for node in row}
         middle = {node: float(np.mean(sources[node])) if sources[node] else 0.5 for node in row}
         row.sort(key=lambda node: middle[node])
-        positions |= {node: ((place + 0.5) / len(row), float(layer)) for place, node in enumerate(row)}
+        positions |= {node: ((slot + 0.5) / len(row), float(layer)) for slot, node in enumerate(row)}
     return positions
 
 
-def _place(data: Mapping[str, Any]) -> tuple[int, str, int]:
+def _order(data: Mapping[str, Any]) -> tuple[int, str, int]:
     return data["layer"], data["kind"], data["head"]

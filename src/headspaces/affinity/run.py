@@ -12,7 +12,7 @@ import numpy as np
 
 from headspaces.affinity.informativeness import informativeness
 from headspaces.affinity.scores import FAMILIES, Maps
-from headspaces.devices import Place, unmoved
+from headspaces.devices import ToDevice, identity
 from headspaces.errors import InputError
 from headspaces.geometry.heads import LayerHeads
 from headspaces.spaces import KINDS
@@ -32,7 +32,7 @@ def affinity(
     same_kind: bool = False,
     fold_pk: bool = False,
     dtype: str = "float64",
-    place: Place = unmoved,
+    to_device: ToDevice = identity,
 ) -> dict[str, np.ndarray]:
     """Scores of all heads with all heads of later layers.
 
@@ -49,7 +49,7 @@ def affinity(
         Whether the norms are folded into the spaces of ``pk``.
     dtype
         Of the arithmetic: ``float64`` or ``float32``.
-    place
+    to_device
         Puts factors where the kernel is to be computed. What the factors are made by, and Procrustes, are LAPACK's.
 
     Returns
@@ -78,12 +78,12 @@ def affinity(
     """
     parts: dict[str, dict[tuple[int, int], np.ndarray]] = {}
     for i in range(len(blocks)):
-        source = _read_maps(blocks[i], fold_pk, dtype, place)
+        source = _read_maps(blocks[i], fold_pk, dtype, to_device)
         d_model, d_head = source.weights.factors.shape[2:]
         for j in range(i, len(blocks)):
             # The later block is held by the iterator alone: it is gone before the next is read.
             for name, part in _block_scores(
-                source, None if j == i else _read_maps(blocks[j], fold_pk, dtype, place), scores, same_kind
+                source, None if j == i else _read_maps(blocks[j], fold_pk, dtype, to_device), scores, same_kind
             ):
                 parts.setdefault(name, {})[i, j] = part
     arrays = {name: _assembled(part, len(blocks)) for name, part in parts.items()}
@@ -91,13 +91,13 @@ def affinity(
     return arrays | {"kl": informativeness(pk, d_model, d_head)}
 
 
-def _read_maps(read: Block, fold_pk: bool, dtype: str, place: Place) -> Maps:
+def _read_maps(read: Block, fold_pk: bool, dtype: str, to_device: ToDevice) -> Maps:
     layers = read()
     if missing := [kind for kind in KINDS if kind not in layers[0].factors]:
         raise InputError(
             f"layer {layers[0].layer}: no weights of kind {', '.join(missing)}; affinity needs the kinds OQKV"
         )
-    return Maps(layers, fold_pk, dtype, place)
+    return Maps(layers, fold_pk, dtype, to_device)
 
 
 def _block_scores(

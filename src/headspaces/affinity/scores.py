@@ -13,7 +13,7 @@ cka                 H R^T                  H R^T                                
 cka_invariant       W_O                    W_X^T                                       1 / (||F F^T|| ||G G^T||)
 ==================  =====================  ==========================================  ==========================
 
-Procrustes similarity has the nuclear norm ``2 ||F^T G||_*`` in the kernel's place and ``||F||^2 + ||G||^2`` below it.
+Procrustes similarity has the nuclear norm ``2 ||F^T G||_*`` instead of the kernel and ``||F||^2 + ||G||^2`` below it.
 
 PK takes the head dimensions as the samples of linear CKA and Procrustes (``cka``, ``procrustes``): dimension k of one
 head is matched with dimension k of the other, so they depend on the arbitrary basis inside each head and do not measure
@@ -28,16 +28,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, pairwise, product
+from itertools import product
 from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 
-from headspaces.devices import Place, unmoved
+from headspaces.devices import ToDevice, identity
 from headspaces.geometry.heads import LayerHeads, fold, kv_heads_of
 from headspaces.geometry.kernel import GRAM_BYTES, squared_overlaps
-from headspaces.geometry.pairs import layer_overlaps
+from headspaces.geometry.pairs import kind_columns, layer_overlaps
 from headspaces.nulls.draws import orthonormalised
 from headspaces.spaces import KINDS
 from headspaces.threads import map_in_order
@@ -57,39 +57,36 @@ class Stacks:
     ----------
     factors
         The heads of each layer, kind after kind.
-    places
-        Where each kind's heads are.
-    place
-        Puts factors where the kernel is to be computed.
+    columns
+        By kind, the slice of its heads.
+    to_device
+        Moves factors to the device that computes the kernel.
     """
 
     factors: Float[np.ndarray, "layer head rows width"]
-    places: Mapping[str, slice]
-    place: Place = unmoved
+    columns: Mapping[str, slice]
+    to_device: ToDevice = identity
 
     def __getitem__(self, kinds: str) -> Float[np.ndarray, "layer _head rows width"]:
         """Return the factors of one kind, or of kinds that follow each other."""
-        return self.factors[:, self.places[kinds[0]].start : self.places[kinds[-1]].stop]
+        return self.factors[:, self.columns[kinds[0]].start : self.columns[kinds[-1]].stop]
 
     @property
     def kinds(self) -> list[str]:
         """The kinds, in order."""
-        return list(self.places)
+        return list(self.columns)
 
     def with_factors(self, factors: Float[np.ndarray, "layer head _rows _width"]) -> Stacks:
         """Give the same heads other factors."""
         return replace(self, factors=factors)
 
 
-def join_kinds(by_kind: Mapping[str, Float[np.ndarray, "layer _head rows width"]], place: Place = unmoved) -> Stacks:
+def join_kinds(
+    by_kind: Mapping[str, Float[np.ndarray, "layer _head rows width"]], to_device: ToDevice = identity
+) -> Stacks:
     """Put the factors of several kinds into one array."""
-    places = _places({kind: stack.shape[1] for kind, stack in by_kind.items()})
-    return Stacks(np.concatenate(list(by_kind.values()), axis=1), places, place)
-
-
-def _places(n_heads: Mapping[str, int]) -> dict[str, slice]:
-    ends = pairwise(accumulate(n_heads.values(), initial=0))
-    return {kind: slice(start, stop) for kind, (start, stop) in zip(n_heads, ends, strict=True)}
+    columns = kind_columns({kind: stack.shape[1] for kind, stack in by_kind.items()})
+    return Stacks(np.concatenate(list(by_kind.values()), axis=1), columns, to_device)
 
 
 class Maps:
@@ -103,19 +100,19 @@ class Maps:
         Whether the bases are those of the folded maps.
     dtype
         Of the arithmetic.
-    place
-        Puts factors where the kernel is to be computed.
+    to_device
+        Moves factors to the device that computes the kernel.
     """
 
-    def __init__(self, layers: Sequence[LayerHeads], fold_pk: bool, dtype: str, place: Place = unmoved) -> None:
+    def __init__(self, layers: Sequence[LayerHeads], fold_pk: bool, dtype: str, to_device: ToDevice = identity) -> None:
         self._norms = [(one.read_norm, one.write_norm) for one in layers]
         self._fold = fold_pk
-        places = _places({kind: len(layers[0].factors[kind]) for kind in KINDS})
-        shape = len(layers), places[KINDS[-1]].stop, *layers[0].factors[KINDS[0]].shape[1:]
-        self.weights = Stacks(np.empty(shape, dtype), places, place)
+        columns = kind_columns({kind: len(layers[0].factors[kind]) for kind in KINDS})
+        shape = len(layers), columns[KINDS[-1]].stop, *layers[0].factors[KINDS[0]].shape[1:]
+        self.weights = Stacks(np.empty(shape, dtype), columns, to_device)
         """``W_O`` and ``W_X^T``."""
         for own, one in zip(self.weights.factors, layers, strict=True):
-            for kind, heads in places.items():
+            for kind, heads in columns.items():
                 own[heads] = one.factors[kind]
 
     @cached_property
@@ -125,11 +122,11 @@ class Maps:
         width = min(d_model, d_head)
         bases = np.empty((*self.weights.factors.shape[:2], d_model, width), self.weights.factors.dtype)
 
-        def fill(place: tuple[int, str]) -> None:
-            layer, kind = place
+        def fill(task: tuple[int, str]) -> None:
+            layer, kind = task
             heads = LayerHeads(layer, {kind: self.weights[kind][layer]}, *self._norms[layer])
             factors = fold(heads, kind) if self._fold else heads.factors[kind]
-            bases[layer, self.weights.places[kind]] = orthonormalised(factors.astype(bases.dtype, copy=False))[0]
+            bases[layer, self.weights.columns[kind]] = orthonormalised(factors.astype(bases.dtype, copy=False))[0]
 
         list(map_in_order(fill, product(range(len(bases)), self.weights.kinds)))
         return self.weights.with_factors(bases)
@@ -154,7 +151,7 @@ class Maps:
             return _layer_by_layer(np.matmul, by_query_head(self.weights, kind), by_query_head(self.triangles, partner))
 
         partners = {"O": "V", "Q": "K", "K": "Q", "V": "O"}
-        return join_kinds({kind: product_with(kind, partners[kind]) for kind in kinds}, self.weights.place)
+        return join_kinds({kind: product_with(kind, partners[kind]) for kind in kinds}, self.weights.to_device)
 
     @property
     def centred_triangles(self) -> Stacks:
@@ -173,7 +170,7 @@ def _kernel(source: Stacks, target: Stacks | None, sources: str, targets: str) -
         return _rectangle_kernel(source, target, sources, targets)
     by_kind = {kind: source[kind] for kind in source.kinds if kind in sources + targets}
     own = "".join(kind for kind in sources if kind in targets)
-    found = layer_overlaps(by_kind, within=own, sources=sources, targets=targets, place=source.place)
+    found = layer_overlaps(by_kind, within=own, sources=sources, targets=targets, to_device=source.to_device)
     pairs: Pairs = {}
     for x, y in product(sources, targets):
         pairs[x + y] = found.across.get(x + y, np.full(_pairs_shape(source[x], source[y]), np.nan))
@@ -185,10 +182,10 @@ def _kernel(source: Stacks, target: Stacks | None, sources: str, targets: str) -
 
 def _rectangle_kernel(source: Stacks, target: Stacks, sources: str, targets: str) -> Pairs:
     left, right = source[sources], target[targets]
-    kernel = squared_overlaps(*(source.place(stack.reshape(-1, *stack.shape[2:])) for stack in (left, right)))
+    kernel = squared_overlaps(*(source.to_device(stack.reshape(-1, *stack.shape[2:])) for stack in (left, right)))
     pairs = kernel.reshape(*left.shape[:2], *right.shape[:2]).transpose(0, 2, 1, 3)
     rows, columns = (
-        _places({kind: stacks[kind].shape[1] for kind in kinds})
+        kind_columns({kind: stacks[kind].shape[1] for kind in kinds})
         for stacks, kinds in ((source, sources), (target, targets))
     )
     return {x + y: pairs[:, :, rows[x], columns[y]].copy() for x in sources for y in targets}
