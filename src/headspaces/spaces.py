@@ -1,4 +1,4 @@
-"""The words of the subject: kinds of head spaces, comparisons, null models, and the shape of a decoder.
+"""Words of the subject: kinds of head spaces, comparisons, null models, and the shape of a decoder.
 
 Only the standard library is imported: the Snakefile reads this module at every start.
 """

@@ -1,4 +1,4 @@
-"""What heads attend to, measured on the model's own forward pass: identity, previous-token and induction heads.
+"""Attention patterns on the model's own forward pass: identity, previous-token and induction heads.
 
 The attention is that of the model: ``transformers`` runs it in float32 with its plain implementation (``eager``), the
 only one that gives attention weights back.

@@ -1,4 +1,4 @@
-"""Known classes of heads, and how well a score finds them (PK, tables 1 and 2)."""
+"""Known classes of heads: their files, and their arrays in the affinity file (PK, tables 1 and 2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from headspaces.errors import InputError
 from headspaces.spaces import Shape
 
 COLUMNS = ("class", "layer", "head", "evaluated", "origin")
-SPACES = ("OQ", "OK", "OV")
 
 PATTERNS = {"previous_token": "Previous Token", "induction": "Induction", "identity": "Identity"}
 """Attention patterns and the class of a head that has one."""

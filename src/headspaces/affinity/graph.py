@@ -1,4 +1,4 @@
-"""The graph of a model's heads, with the strongest pairs of each type as edges to later heads (PK, figures 1 and 6).
+"""Graph of a model's heads: the strongest pairs of each comparison are edges to later heads (PK, figures 1 and 6).
 
 Nodes are query heads, named ``layer.head``. Where key-value heads are shared (GQA) they are nodes of their own, named
 ``layer.kv.head``: an OK or OV edge ends at the head that reads.
@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from headspaces.affinity.classes import HeadClasses
 from headspaces.files import whole_file
-from headspaces.spaces import Shape
+from headspaces.spaces import ACROSS, Shape
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 else:
     # networkx takes a while to import: only the jobs that make a graph wait for it, in the functions below.
     HeadGraph = Any
-
-TYPES = ("OQ", "OK", "OV")
-"""Types of edges: from a write to a later query, key or value read."""
 
 STRONGEST = 20
 """Edges of each type in PK's graphs."""
@@ -56,7 +53,7 @@ def strongest_edges(arrays: Mapping[str, np.ndarray], score: str = "pk", k: int 
         ``type``, ``source_layer``, ``source_head``, ``target_layer``, ``target_head``, the score under its own name,
         and ``rank`` within the type from 1. Ties go to the earlier layers and heads.
     """
-    frames = [_strongest(arrays[f"{score}/{kind}"], k).assign(type=kind) for kind in TYPES]
+    frames = [_strongest(arrays[f"{score}/{kind}"], k).assign(type=kind) for kind in ACROSS]
     columns = ["type", "source_layer", "source_head", "target_layer", "target_head", "score", "rank"]
     return pd.concat(frames, ignore_index=True)[columns].rename(columns={"score": score})
 
@@ -98,16 +95,16 @@ def build_graph(edges: pd.DataFrame, score: str, shape: Shape, classes: HeadClas
     known = classes.names if classes else {}
     graph: HeadGraph = nx.MultiDiGraph(score=score)
     for edge in edges.to_dict("records"):
-        ends = []
+        nodes = []
         for layer, head, kind in (
             (edge["source_layer"], edge["source_head"], "query"),
             (edge["target_layer"], edge["target_head"], "key-value" if shared and edge["type"] != "OQ" else "query"),
         ):
             name = f"{layer}.{head}" if kind == "query" else f"{layer}.kv.{head}"
-            own = known.get((layer, head), "") if kind == "query" else ""
-            graph.add_node(name, layer=int(layer), head=int(head), kind=kind, head_class=own)
-            ends.append(name)
-        source, target = ends
+            head_class = known.get((layer, head), "") if kind == "query" else ""
+            graph.add_node(name, layer=int(layer), head=int(head), kind=kind, head_class=head_class)
+            nodes.append(name)
+        source, target = nodes
         graph.add_edge(source, target, edge["type"], type=edge["type"], weight=edge[score], rank=int(edge["rank"]))
     return graph
 
@@ -133,8 +130,8 @@ def rank_hubs(graph: HeadGraph) -> pd.DataFrame:
         row |= {"n_edges": len(into) + len(out), "n_in": len(into), "n_out": len(out)}
         row |= {"weight": _weight(into) + _weight(out), "weight_in": _weight(into), "weight_out": _weight(out)}
         row["pagerank"] = pagerank[node]
-        for side, found in (("in", into), ("out", out)):
-            row |= {f"{side}_{kind.lower()}": sum(edge["type"] == kind for edge in found) for kind in TYPES}
+        for side, edges in (("in", into), ("out", out)):
+            row |= {f"{side}_{kind.lower()}": sum(edge["type"] == kind for edge in edges) for kind in ACROSS}
         rows.append(row)
     hubs = pd.DataFrame(rows).sort_values(
         ["n_edges", "weight", "layer", "head"], ascending=[False, False, True, True], ignore_index=True

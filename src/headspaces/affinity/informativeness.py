@@ -1,4 +1,4 @@
-"""How far an observed distribution of PK is from that of random subspaces (PK, figure 8)."""
+"""Divergence of the observed distribution of PK from that of random subspaces (PK, figure 8)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def bin_edges(d_head: int) -> Float[np.ndarray, " edge"]:
 
 
 def random_shares(edges: Float[np.ndarray, " edge"], d_model: int, d_head: int) -> Float[np.ndarray, " bin"]:
-    """Share of each bin in the PK of two independent uniformly random subspaces, in normal approximation.
+    """Fraction of each bin in the PK of two independent uniformly random subspaces, in normal approximation.
 
     Mean ``d^2 / D``, variance ``2 d^2 (D - d)^2 / (D^2 (D - 1)(D + 2))``.
     """
@@ -49,7 +49,7 @@ def divergence(reference: Float[np.ndarray, " bin"], counts: Int[np.ndarray, " b
     Parameters
     ----------
     reference
-        Share of each bin.
+        Fraction of each bin.
     counts
         Observed pairs in each bin.
 

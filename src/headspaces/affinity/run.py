@@ -1,4 +1,4 @@
-"""How strongly the heads of earlier layers match those of later ones, for a whole model, block by block (PK).
+"""Affinity of the heads of earlier layers with those of later ones, for a whole model, block by block (PK).
 
 The scores themselves are in :mod:`headspaces.affinity.scores`.
 """
@@ -11,16 +11,16 @@ from typing import TypeAlias
 import numpy as np
 
 from headspaces.affinity.informativeness import informativeness
-from headspaces.affinity.scores import FAMILIES, Maps
+from headspaces.affinity.maps import Maps
+from headspaces.affinity.scores import FAMILIES
 from headspaces.devices import ToDevice, identity
 from headspaces.errors import InputError
 from headspaces.geometry.heads import LayerHeads
-from headspaces.spaces import KINDS
+from headspaces.spaces import KINDS, READS
 
 Block: TypeAlias = Callable[[], Sequence[LayerHeads]]
 """Reads consecutive layers of a model."""
 
-READS = "QKV"
 SCORES = ("simple_cs", "cs", "cka", "procrustes", "cka_invariant", "procrustes_invariant")
 """Scores beside ``pk``."""
 
@@ -50,7 +50,7 @@ def affinity(
     dtype
         Of the arithmetic: ``float64`` or ``float32``.
     to_device
-        Puts factors where the kernel is to be computed. What the factors are made by, and Procrustes, are LAPACK's.
+        Moves factors to the device that computes the kernel. What makes the factors, and Procrustes, are LAPACK's.
 
     Returns
     -------
@@ -95,7 +95,7 @@ def _read_maps(read: Block, fold_pk: bool, dtype: str, to_device: ToDevice) -> M
     layers = read()
     if missing := [kind for kind in KINDS if kind not in layers[0].factors]:
         raise InputError(
-            f"layer {layers[0].layer}: no weights of kind {', '.join(missing)}; affinity needs the kinds OQKV"
+            f"layer {layers[0].layer}: no weights of kind {', '.join(missing)}; affinity needs the kinds {KINDS}"
         )
     return Maps(layers, fold_pk, dtype, to_device)
 
@@ -107,14 +107,14 @@ def _block_scores(
         wanted = [name for name in names if name in ("pk", *scores)]
         if not wanted:
             continue
-        found = compute(source, target, KINDS, KINDS) if names == ("pk",) else compute(source, target, "O", READS)
+        by_pair = compute(source, target, KINDS, KINDS) if names == ("pk",) else compute(source, target, "O", READS)
         for name in wanted:
-            for pair, values in found[name].items():
+            for pair, values in by_pair[name].items():
                 yield f"{name}/{pair}", _without_own_layer(values) if target is None else values
         for kind in KINDS if same_kind and names != ("cs",) else "":
-            found = found if names == ("pk",) else compute(source, target, kind, kind)
+            by_pair = by_pair if names == ("pk",) else compute(source, target, kind, kind)
             for name in wanted:
-                yield f"same_kind/{name}/{kind}{kind}", found[name][kind + kind]
+                yield f"same_kind/{name}/{kind}{kind}", by_pair[name][kind + kind]
 
 
 def _without_own_layer(values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The scores between two heads' maps that PK compares.
+"""Scores between two heads' maps, those that PK compares.
 
 Every score but Procrustes is the one kernel ``<F F^T, G G^T>``, with factors ``F`` of the earlier head and ``G`` of the
 later one (Frobenius norms; ``W = Q R``; ``H`` removes the mean over the head's dimensions):
@@ -25,20 +25,16 @@ Weights are unfolded, as in PK; ``fold_pk`` folds the norms into the spaces of `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from itertools import product
 from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 
-from headspaces.devices import ToDevice, identity
-from headspaces.geometry.heads import LayerHeads, fold, kv_heads_of
+from headspaces.affinity.maps import Maps, Stacks, layer_by_layer
 from headspaces.geometry.kernel import GRAM_BYTES, squared_overlaps
 from headspaces.geometry.pairs import kind_columns, layer_overlaps
-from headspaces.nulls.draws import orthonormalised
 from headspaces.spaces import KINDS
 from headspaces.threads import map_in_order
 
@@ -49,134 +45,19 @@ Inside a layer there are the pairs of equal kinds (``OO``), and NaN for others.
 """
 
 
-@dataclass(frozen=True)
-class Stacks:
-    """Factors of the heads of some layers, all kinds in one array, so that any run of kinds is a part of it.
-
-    Attributes
-    ----------
-    factors
-        The heads of each layer, kind after kind.
-    columns
-        By kind, the slice of its heads.
-    to_device
-        Moves factors to the device that computes the kernel.
-    """
-
-    factors: Float[np.ndarray, "layer head rows width"]
-    columns: Mapping[str, slice]
-    to_device: ToDevice = identity
-
-    def __getitem__(self, kinds: str) -> Float[np.ndarray, "layer _head rows width"]:
-        """Return the factors of one kind, or of kinds that follow each other."""
-        return self.factors[:, self.columns[kinds[0]].start : self.columns[kinds[-1]].stop]
-
-    @property
-    def kinds(self) -> list[str]:
-        """The kinds, in order."""
-        return list(self.columns)
-
-    def with_factors(self, factors: Float[np.ndarray, "layer head _rows _width"]) -> Stacks:
-        """Give the same heads other factors."""
-        return replace(self, factors=factors)
-
-
-def join_kinds(
-    by_kind: Mapping[str, Float[np.ndarray, "layer _head rows width"]], to_device: ToDevice = identity
-) -> Stacks:
-    """Put the factors of several kinds into one array."""
-    columns = kind_columns({kind: stack.shape[1] for kind, stack in by_kind.items()})
-    return Stacks(np.concatenate(list(by_kind.values()), axis=1), columns, to_device)
-
-
-class Maps:
-    """The maps of some layers, and what the scores make of them when they first need it.
-
-    Parameters
-    ----------
-    layers
-        Consecutive layers with all kinds.
-    fold_pk
-        Whether the bases are those of the folded maps.
-    dtype
-        Of the arithmetic.
-    to_device
-        Moves factors to the device that computes the kernel.
-    """
-
-    def __init__(self, layers: Sequence[LayerHeads], fold_pk: bool, dtype: str, to_device: ToDevice = identity) -> None:
-        self._norms = [(one.read_norm, one.write_norm) for one in layers]
-        self._fold = fold_pk
-        columns = kind_columns({kind: len(layers[0].factors[kind]) for kind in KINDS})
-        shape = len(layers), columns[KINDS[-1]].stop, *layers[0].factors[KINDS[0]].shape[1:]
-        self.weights = Stacks(np.empty(shape, dtype), columns, to_device)
-        """``W_O`` and ``W_X^T``."""
-        for own, one in zip(self.weights.factors, layers, strict=True):
-            for kind, heads in columns.items():
-                own[heads] = one.factors[kind]
-
-    @cached_property
-    def bases(self) -> Stacks:
-        """Orthonormal bases of the maps' spaces."""
-        d_model, d_head = self.weights.factors.shape[2:]
-        width = min(d_model, d_head)
-        bases = np.empty((*self.weights.factors.shape[:2], d_model, width), self.weights.factors.dtype)
-
-        def fill(task: tuple[int, str]) -> None:
-            layer, kind = task
-            heads = LayerHeads(layer, {kind: self.weights[kind][layer]}, *self._norms[layer])
-            factors = fold(heads, kind) if self._fold else heads.factors[kind]
-            bases[layer, self.weights.columns[kind]] = orthonormalised(factors.astype(bases.dtype, copy=False))[0]
-
-        list(map_in_order(fill, product(range(len(bases)), self.weights.kinds)))
-        return self.weights.with_factors(bases)
-
-    @cached_property
-    def triangles(self) -> Stacks:
-        """``R^T`` of ``W = Q R``: a head's map up to a rotation of the residual stream; rows are head dimensions."""
-
-        def triangles(heads: np.ndarray) -> np.ndarray:
-            return np.asarray(np.linalg.qr(heads, mode="r")).swapaxes(1, 2)
-
-        return self.weights.with_factors(_layer_by_layer(triangles, self.weights.factors))
-
-    def full_products(self, kinds: str) -> Stacks:
-        """Factors of W_OV (as O writes and as V reads it) and of W_QK (as Q and as K reads it), by query head."""
-        own = kv_heads_of(self.weights["O"].shape[1], self.weights["K"].shape[1])
-
-        def by_query_head(stacks: Stacks, kind: str) -> np.ndarray:
-            return stacks[kind][:, own] if kind in "KV" else stacks[kind]
-
-        def product_with(kind: str, partner: str) -> np.ndarray:
-            return _layer_by_layer(np.matmul, by_query_head(self.weights, kind), by_query_head(self.triangles, partner))
-
-        partners = {"O": "V", "Q": "K", "K": "Q", "V": "O"}
-        return join_kinds({kind: product_with(kind, partners[kind]) for kind in kinds}, self.weights.to_device)
-
-    @property
-    def centred_triangles(self) -> Stacks:
-        """``H R^T``, whose operator on the head dimensions is that of ``H W^T``."""
-        return self.triangles.with_factors(self.triangles.factors - self.triangles.factors.mean(axis=2, keepdims=True))
-
-
-def _layer_by_layer(function: Callable[..., np.ndarray], *stacks: np.ndarray) -> np.ndarray:
-    """Apply a function of the heads of one layer to all layers, on this process's threads."""
-    return np.stack(list(map_in_order(lambda layer: function(*layer), zip(*stacks, strict=True))))
-
-
 def _kernel(source: Stacks, target: Stacks | None, sources: str, targets: str) -> Pairs:
     """Kernel of the sources' heads with the targets', of the same layers or of another block's."""
     if target is not None:
         return _rectangle_kernel(source, target, sources, targets)
     by_kind = {kind: source[kind] for kind in source.kinds if kind in sources + targets}
-    own = "".join(kind for kind in sources if kind in targets)
-    found = layer_overlaps(by_kind, within=own, sources=sources, targets=targets, to_device=source.to_device)
+    both = "".join(kind for kind in sources if kind in targets)
+    overlaps = layer_overlaps(by_kind, within=both, sources=sources, targets=targets, to_device=source.to_device)
     pairs: Pairs = {}
     for x, y in product(sources, targets):
-        pairs[x + y] = found.across.get(x + y, np.full(_pairs_shape(source[x], source[y]), np.nan))
+        pairs[x + y] = overlaps.across.get(x + y, np.full(_pairs_shape(source[x], source[y]), np.nan))
         if x == y:
             every = np.arange(len(source[x]))
-            pairs[x + y][every, every] = found.within[x]
+            pairs[x + y][every, every] = overlaps.within[x]
     return pairs
 
 
@@ -200,31 +81,31 @@ def _projection_kernel(source: Maps, target: Maps | None, sources: str, targets:
 
 
 def _of_weights(source: Maps, target: Maps | None, sources: str, targets: str) -> dict[str, Pairs]:
-    own, later = source.weights, (target or source).weights
-    kernel = _kernel(own, None if target is None else later, sources, targets)
+    left, right = source.weights, (target or source).weights
+    kernel = _kernel(left, None if target is None else right, sources, targets)
     roots = {pair: np.sqrt(values) for pair, values in kernel.items()}
     return {
-        "simple_cs": _scaled(roots, _norms(own, sources), _norms(later, targets)),
-        "cka_invariant": _scaled(kernel, _operator_norms(own, sources), _operator_norms(later, targets)),
+        "simple_cs": _scaled(roots, _norms(left, sources), _norms(right, targets)),
+        "cka_invariant": _scaled(kernel, _operator_norms(left, sources), _operator_norms(right, targets)),
     }
 
 
 def _composition(source: Maps, target: Maps | None, sources: str, targets: str) -> dict[str, Pairs]:
     """``||F^T G|| / (||F|| ||G||)`` of the full products, without a baseline (Elhage et al. 2021)."""
     if target is None:
-        own = later = source.full_products(KINDS)
+        left = right = source.full_products(KINDS)
     else:
-        own, later = source.full_products(sources), target.full_products(targets)
-    kernel = _kernel(own, None if target is None else later, sources, targets)
+        left, right = source.full_products(sources), target.full_products(targets)
+    kernel = _kernel(left, None if target is None else right, sources, targets)
     roots = {pair: np.sqrt(values) for pair, values in kernel.items()}
-    return {"cs": _scaled(roots, _norms(own, sources), _norms(later, targets))}
+    return {"cs": _scaled(roots, _norms(left, sources), _norms(right, targets))}
 
 
 def _head_alignment(source: Maps, target: Maps | None, sources: str, targets: str) -> dict[str, Pairs]:
-    own = source.centred_triangles
-    later = own if target is None else target.centred_triangles
-    kernel = _kernel(own, None if target is None else later, sources, targets)
-    return {"cka": _scaled(kernel, _operator_norms(own, sources), _operator_norms(later, targets))}
+    left = source.centred_triangles
+    right = left if target is None else target.centred_triangles
+    kernel = _kernel(left, None if target is None else right, sources, targets)
+    return {"cka": _scaled(kernel, _operator_norms(left, sources), _operator_norms(right, targets))}
 
 
 def _norms(stacks: Stacks, kinds: str) -> dict[str, Float[np.ndarray, "_layer _head"]]:
@@ -233,14 +114,14 @@ def _norms(stacks: Stacks, kinds: str) -> dict[str, Float[np.ndarray, "_layer _h
 
 def _operator_norms(stacks: Stacks, kinds: str) -> dict[str, Float[np.ndarray, "_layer _head"]]:
     """``||F F^T|| = ||F^T F||``, of which the second is small."""
-    grams = {kind: _layer_by_layer(np.matmul, stacks[kind].swapaxes(2, 3), stacks[kind]) for kind in kinds}
+    grams = {kind: layer_by_layer(np.matmul, stacks[kind].swapaxes(2, 3), stacks[kind]) for kind in kinds}
     return {kind: np.sqrt(np.sum(gram * gram, axis=(2, 3))) for kind, gram in grams.items()}
 
 
-def _scaled(pairs: Pairs, own: Mapping[str, np.ndarray], later: Mapping[str, np.ndarray]) -> Pairs:
+def _scaled(pairs: Pairs, left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> Pairs:
     """Divide by the product of both heads' norms."""
     return {
-        pair: _ratio(values, own[pair[0]][:, None, :, None] * later[pair[1]][None, :, None, :])
+        pair: _ratio(values, left[pair[0]][:, None, :, None] * right[pair[1]][None, :, None, :])
         for pair, values in pairs.items()
     }
 
@@ -271,9 +152,9 @@ def _procrustes(source: Stacks, target: Stacks | None, sources: str, targets: st
         pairs[x + y] = np.full(_pairs_shape(left, right), np.nan)
         for layer, heads in enumerate(left):
             first = 0 if target is not None else layer if x == y else layer + 1
-            later = right[first:].reshape(-1, *right.shape[2:])
-            sizes = np.add.outer(np.sum(heads * heads, axis=(1, 2)), np.sum(later * later, axis=(1, 2)))
-            similarities = _ratio(2 * nuclear_norms(heads, later), sizes)
+            targets_from = right[first:].reshape(-1, *right.shape[2:])
+            sizes = np.add.outer(np.sum(heads * heads, axis=(1, 2)), np.sum(targets_from * targets_from, axis=(1, 2)))
+            similarities = _ratio(2 * nuclear_norms(heads, targets_from), sizes)
             pairs[x + y][layer, first:] = similarities.reshape(len(heads), -1, right.shape[1]).swapaxes(0, 1)
     return pairs
 

@@ -1,4 +1,4 @@
-"""The observed geometry of a model: every overlap, angle and composition score, as the overlaps file holds them."""
+"""Overlaps of a model: every overlap, angle and composition score of its heads, as the overlaps file holds them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from headspaces.devices import ToDevice, identity
 from headspaces.geometry.angles import smallest_angles
 from headspaces.geometry.heads import LayerHeads, fold
 from headspaces.geometry.pairs import layer_overlaps, normalised, smaller_ranks
-
-READERS = "QKV"
+from headspaces.spaces import READS, kinds_of
 
 
 def observed_overlaps(
@@ -28,7 +27,7 @@ def observed_overlaps(
         Blocks of layers as :func:`headspaces.geometry.bases.block_bases` makes them, in order. Where only writes are
         known, no more than one block is held at a time; else all bases, and the reads' once more.
     to_device
-        Puts arrays where the kernel and the products of bases are to be computed.
+        Moves arrays to the device that computes the kernel and the products of bases.
 
     Returns
     -------
@@ -47,7 +46,7 @@ def observed_overlaps(
     parts: dict[str, list[np.ndarray]] = {}
     kept: list[dict[str, np.ndarray]] = []
     for block in tqdm(blocks, desc="within layers", unit="block", file=sys.stderr, mininterval=5):
-        kinds = [kind for kind in "OQKV" if f"{kind}/basis" in block]
+        kinds = kinds_of(block)
         bases = {kind: to_device(block[f"{kind}/basis"]) for kind in kinds}
         pairs = layer_overlaps(bases, sources="", targets="")
         for kind in kinds:
@@ -66,7 +65,7 @@ def observed_overlaps(
 
 
 def _across(blocks: list[dict[str, np.ndarray]], to_device: ToDevice) -> dict[str, np.ndarray]:
-    kinds = [kind for kind in "OQKV" if f"{kind}/basis" in blocks[0]]
+    kinds = kinds_of(blocks[0])
     # A kind's blocks go as soon as they are joined.
     bases = {kind: np.concatenate([block.pop(f"{kind}/basis") for block in blocks]) for kind in kinds}
     ranks = {kind: np.concatenate([block[f"rank/{kind}"] for block in blocks]) for kind in kinds}
@@ -78,10 +77,10 @@ def _across(blocks: list[dict[str, np.ndarray]], to_device: ToDevice) -> dict[st
         arrays[f"cross/{spaces}/angle"] = np.full(squared.shape, np.nan)
     moved = {kind: to_device(bases[kind]) for kind in kinds}
     for writer in tqdm(range(n_layers - 1), desc="angles across layers", unit="layer", file=sys.stderr, mininterval=5):
-        for kind in (kind for kind in READERS if kind in bases):
-            later = moved[kind][writer + 1 :]
-            angles = smallest_angles(moved["O"][writer], later.reshape(-1, *later.shape[2:]))
-            shaped = angles.reshape(len(angles), *later.shape[:2]).swapaxes(0, 1)
+        for kind in (kind for kind in READS if kind in bases):
+            readers = moved[kind][writer + 1 :]
+            angles = smallest_angles(moved["O"][writer], readers.reshape(-1, *readers.shape[2:]))
+            shaped = angles.reshape(len(angles), *readers.shape[:2]).swapaxes(0, 1)
             arrays[f"cross/O{kind}/angle"][writer, writer + 1 :] = shaped
     return arrays
 
@@ -99,7 +98,7 @@ def composition_scores(
     dtype
         Of the arithmetic.
     to_device
-        Puts the maps where the kernel is to be computed.
+        Moves the maps to the device that computes the kernel.
 
     Returns
     -------
