@@ -10,7 +10,7 @@ import pandas as pd
 
 from headspaces.affinity.classes import HeadClasses
 from headspaces.affinity.graph import HeadGraph, Positions, class_counts, layered_positions, ring_positions
-from headspaces.affinity.informativeness import ORDER, bin_edges, observed_counts, random_shares
+from headspaces.affinity.informativeness import ORDER, bin_edges, observed_counts, random_fractions
 from headspaces.report.pk_results import classes_of, cutoffs, graphs, measured, pk_and_cs, shape_of
 from headspaces.report.results import ModelResults
 from headspaces.spaces import ACROSS
@@ -117,7 +117,7 @@ def pk_figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
             for j, y in enumerate(ORDER)
         ]
         edges = bin_edges(shape.d_head)
-        random = random_shares(edges, shape.d_model, shape.d_head)
+        random = random_fractions(edges, shape.d_model, shape.d_head)
         for x, y in HISTOGRAM_PAIRS:
             counts = observed_counts(edges, arrays[f"pk/{x}{y}"])
             if not counts.sum():
