@@ -83,7 +83,7 @@ def affinity(
         for j in range(i, len(blocks)):
             # The later block is held by the iterator alone: it is gone before the next is read.
             for name, part in _block_scores(
-                source, None if j == i else _read_maps(blocks[j], fold_pk, dtype, to_device), scores, same_kind
+                source, source if j == i else _read_maps(blocks[j], fold_pk, dtype, to_device), scores, same_kind
             ):
                 parts.setdefault(name, {})[i, j] = part
     arrays = {name: _assembled(part, len(blocks)) for name, part in parts.items()}
@@ -101,7 +101,7 @@ def _read_maps(read: Block, fold_pk: bool, dtype: str, to_device: ToDevice) -> M
 
 
 def _block_scores(
-    source: Maps, target: Maps | None, scores: Sequence[str], same_kind: bool
+    source: Maps, target: Maps, scores: Sequence[str], same_kind: bool
 ) -> Iterator[tuple[str, np.ndarray]]:
     for names, compute in FAMILIES.items():
         wanted = [name for name in names if name in ("pk", *scores)]
@@ -110,7 +110,7 @@ def _block_scores(
         by_pair = compute(source, target, KINDS, KINDS) if names == ("pk",) else compute(source, target, "O", READS)
         for name in wanted:
             for pair, values in by_pair[name].items():
-                yield f"{name}/{pair}", _without_own_layer(values) if target is None else values
+                yield f"{name}/{pair}", _without_own_layer(values) if target is source else values
         for kind in KINDS if same_kind and names != ("cs",) else "":
             by_pair = by_pair if names == ("pk",) else compute(source, target, kind, kind)
             for name in wanted:

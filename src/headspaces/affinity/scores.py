@@ -45,9 +45,9 @@ Inside a layer there are the pairs of equal kinds (``OO``), and NaN for others.
 """
 
 
-def _kernel(source: Stacks, target: Stacks | None, sources: str, targets: str) -> Pairs:
+def _kernel(source: Stacks, target: Stacks, sources: str, targets: str) -> Pairs:
     """Kernel of the sources' heads with the targets', of the same layers or of another block's."""
-    if target is not None:
+    if target is not source:
         return _rectangle_kernel(source, target, sources, targets)
     by_kind = {kind: source[kind] for kind in source.kinds if kind in sources + targets}
     both = "".join(kind for kind in sources if kind in targets)
@@ -76,13 +76,13 @@ def _pairs_shape(left: np.ndarray, right: np.ndarray) -> tuple[int, int, int, in
     return left.shape[0], right.shape[0], left.shape[1], right.shape[1]
 
 
-def _projection_kernel(source: Maps, target: Maps | None, sources: str, targets: str) -> dict[str, Pairs]:
-    return {"pk": _kernel(source.bases, None if target is None else target.bases, sources, targets)}
+def _projection_kernel(source: Maps, target: Maps, sources: str, targets: str) -> dict[str, Pairs]:
+    return {"pk": _kernel(source.bases, target.bases, sources, targets)}
 
 
-def _of_weights(source: Maps, target: Maps | None, sources: str, targets: str) -> dict[str, Pairs]:
-    left, right = source.weights, (target or source).weights
-    kernel = _kernel(left, None if target is None else right, sources, targets)
+def _of_weights(source: Maps, target: Maps, sources: str, targets: str) -> dict[str, Pairs]:
+    left, right = source.weights, target.weights
+    kernel = _kernel(left, right, sources, targets)
     roots = {pair: np.sqrt(values) for pair, values in kernel.items()}
     return {
         "simple_cs": _scaled(roots, _norms(left, sources), _norms(right, targets)),
@@ -90,21 +90,20 @@ def _of_weights(source: Maps, target: Maps | None, sources: str, targets: str) -
     }
 
 
-def _composition(source: Maps, target: Maps | None, sources: str, targets: str) -> dict[str, Pairs]:
+def _composition(source: Maps, target: Maps, sources: str, targets: str) -> dict[str, Pairs]:
     """``||F^T G|| / (||F|| ||G||)`` of the full products, without a baseline (Elhage et al. 2021)."""
-    if target is None:
+    if target is source:
         left = right = source.full_products(KINDS)
     else:
         left, right = source.full_products(sources), target.full_products(targets)
-    kernel = _kernel(left, None if target is None else right, sources, targets)
-    roots = {pair: np.sqrt(values) for pair, values in kernel.items()}
+    roots = {pair: np.sqrt(values) for pair, values in _kernel(left, right, sources, targets).items()}
     return {"cs": _scaled(roots, _norms(left, sources), _norms(right, targets))}
 
 
-def _head_alignment(source: Maps, target: Maps | None, sources: str, targets: str) -> dict[str, Pairs]:
+def _head_alignment(source: Maps, target: Maps, sources: str, targets: str) -> dict[str, Pairs]:
     left = source.centred_triangles
-    right = left if target is None else target.centred_triangles
-    kernel = _kernel(left, None if target is None else right, sources, targets)
+    right = left if target is source else target.centred_triangles
+    kernel = _kernel(left, right, sources, targets)
     return {"cka": _scaled(kernel, _operator_norms(left, sources), _operator_norms(right, targets))}
 
 
@@ -131,31 +130,26 @@ def _ratio(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return ratio
 
 
-def _head_procrustes(source: Maps, target: Maps | None, sources: str, targets: str) -> dict[str, Pairs]:
+def _head_procrustes(source: Maps, target: Maps, sources: str, targets: str) -> dict[str, Pairs]:
     # ||W_a W_b^T||_* = ||R_a R_b^T||_*: rotations do not change a nuclear norm.
-    return {"procrustes": _procrustes(source.triangles, None if target is None else target.triangles, sources, targets)}
+    return {"procrustes": _procrustes(source.triangles, target.triangles, sources, targets)}
 
 
-def _residual_procrustes(source: Maps, target: Maps | None, sources: str, targets: str) -> dict[str, Pairs]:
-    return {
-        "procrustes_invariant": _procrustes(
-            source.weights, None if target is None else target.weights, sources, targets
-        )
-    }
+def _residual_procrustes(source: Maps, target: Maps, sources: str, targets: str) -> dict[str, Pairs]:
+    return {"procrustes_invariant": _procrustes(source.weights, target.weights, sources, targets)}
 
 
-def _procrustes(source: Stacks, target: Stacks | None, sources: str, targets: str) -> Pairs:
+def _procrustes(source: Stacks, target: Stacks, sources: str, targets: str) -> Pairs:
     """``2 ||F^T G||_* / (||F||^2 + ||G||^2) = 1 - min_T ||F - G T||^2 / (||F||^2 + ||G||^2)`` over orthogonal T."""
     pairs: Pairs = {}
     for x, y in product(sources, targets):
-        left, right = source[x], (source if target is None else target)[y]
-        pairs[x + y] = np.full(_pairs_shape(left, right), np.nan)
-        for layer, heads in enumerate(left):
-            first = 0 if target is not None else layer if x == y else layer + 1
-            targets_from = right[first:].reshape(-1, *right.shape[2:])
-            sizes = np.add.outer(np.sum(heads * heads, axis=(1, 2)), np.sum(targets_from * targets_from, axis=(1, 2)))
-            similarities = _ratio(2 * nuclear_norms(heads, targets_from), sizes)
-            pairs[x + y][layer, first:] = similarities.reshape(len(heads), -1, right.shape[1]).swapaxes(0, 1)
+        pairs[x + y] = np.full(_pairs_shape(source[x], target[y]), np.nan)
+        for layer, left in enumerate(source[x]):
+            first = 0 if target is not source else layer if x == y else layer + 1
+            right = target[y][first:].reshape(-1, *target[y].shape[2:])
+            sizes = np.add.outer(np.sum(left * left, axis=(1, 2)), np.sum(right * right, axis=(1, 2)))
+            similarities = _ratio(2 * nuclear_norms(left, right), sizes)
+            pairs[x + y][layer, first:] = similarities.reshape(len(left), -1, target[y].shape[1]).swapaxes(0, 1)
     return pairs
 
 
@@ -174,7 +168,7 @@ def nuclear_norms(
     return np.concatenate(parts).reshape(len(left), len(right)) if parts else np.empty((len(left), len(right)))
 
 
-Family: TypeAlias = Callable[[Maps, Maps | None, str, str], dict[str, Pairs]]
+Family: TypeAlias = Callable[[Maps, Maps, str, str], dict[str, Pairs]]
 
 FAMILIES: Mapping[tuple[str, ...], Family] = {
     ("pk",): _projection_kernel,
@@ -186,5 +180,5 @@ FAMILIES: Mapping[tuple[str, ...], Family] = {
 }
 """Scores that share a kernel, and what computes them.
 
-Its arguments: the maps of a block, those of a later block (None: the same), the kinds of the sources and the targets.
+Its arguments: the maps of a block, those of a later block or the same, the kinds of the sources and the targets.
 """
