@@ -3,12 +3,12 @@
 The residual stream of a decoder is ``R^D``. Every head reads through three linear maps (query, key, value) and writes
 through one (output). The package computes the subspaces of these maps and how strongly they overlap:
 
-``weights``   which tensors of a checkpoint hold the maps, and their bytes
-``layouts``   where each architecture keeps its heads
-``heads``     the maps of one layer as stacks ``(head, d_model, d_head)``, with the norm folded into the reads
-``bases``     orthonormal bases, ranks, direct sums
-``overlaps``  the kernel: squared overlaps, smallest principal angles
-``store``     the HDF5 files of the pipeline
+``geometry``     heads, bases, the kernel, angles, statistics
+``weights``      the tensors of a checkpoint that hold the maps, for every architecture
+``nulls``        null models: what chance would make of the overlaps
+``affinity``     PK's scores, the graph of heads
+``activations``  what heads do on a text
+``study``, ``costs``, ``jobs``, ``report``  the workflow's settings, requests, jobs, and what it shows
 
 Symbols follow the two papers that the pipeline rebuilds (RW and PK, see the README).
 """

@@ -284,8 +284,7 @@ def _pairs(rho: np.ndarray, spaces: str) -> np.ndarray:
 
 
 def _side_by_side(one: np.ndarray, other: np.ndarray) -> dict[str, Any]:
-    from headspaces.geometry.statistics import pair_statistics
-    from headspaces.geometry.tuning import rho_differences
+    from headspaces.geometry.statistics import pair_statistics, rho_differences
 
     values = [pair_statistics(rho.ravel()) for rho in (one, other)]
     return {

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from headspaces import __version__
 from headspaces.api import ACROSS, WITHIN, compare_models, inspect_model, strongest_pairs
 from headspaces.errors import InputError
 from headspaces.jobs.code import SOURCE
@@ -64,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=MODELS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"headspaces {__version__}")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--json", action="store_true", help="print JSON, every digit")
     common.add_argument("--results", default="results", metavar="DIR", help="the workflow's results (default: results)")

@@ -45,11 +45,11 @@ def work_of(rule, model, layers):
             yield lambda: composition_scores(lambda: layers, dtype, place)
     elif rule == "null_shard":
         run = NullRun(lambda layer, kind: layers[layer].factors[kind], model.shape, model.kinds, "m", 0, dtype=dtype,
-                      place=place)  # fmt: skip
+                      to_device=place)  # fmt: skip
         for null in ("rotation", "reassignment"):
             yield lambda null=null: null_shard(run, null, range(1))
     else:
-        yield lambda: affinity([lambda: layers], scores=KERNEL, same_kind=True, dtype=dtype, place=place)
+        yield lambda: affinity([lambda: layers], scores=KERNEL, same_kind=True, dtype=dtype, to_device=place)
 
 
 # The others need singular values of every pair, which are computed on the CPU.

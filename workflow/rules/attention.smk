@@ -48,7 +48,7 @@ rule attention:
         mem_mb=asked(memory_mb, "attention"),
         runtime=asked(minutes, "attention"),
     params:
-        place=checkpoint_place,
+        checkpoint=checkpoint_path,
         windows=SETTINGS["activations"]["windows"],
         window_tokens=SETTINGS["activations"]["window_tokens"],
         seed=SETTINGS["seed"],

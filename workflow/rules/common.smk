@@ -13,7 +13,7 @@ from headspaces.study import items as report_items
 from headspaces.study.configuration import read_study
 from headspaces.costs.requests import memory_mb, minutes, n_threads
 from headspaces.costs.gpu import gpu_mb
-from headspaces.devices import asked_device
+from headspaces.devices import device_setting
 from headspaces.errors import InputError
 from headspaces.jobs.code import hand_on_environment, script_code
 from headspaces.jobs.locks import release_dead_locks
@@ -109,7 +109,7 @@ def asked(amount, stage, **more):
 
 def device_of(stage):
     """Where the setting `device` lets a stage compute."""
-    return asked_device(SETTINGS["device"], stage)
+    return device_setting(SETTINGS["device"], stage)
 
 
 def gpu(rule, stage):
@@ -141,7 +141,7 @@ def made_checkpoint(wildcards):
     )
 
 
-def checkpoint_place(wildcards):
+def checkpoint_path(wildcards):
     """Where that checkpoint lies, as a file or a folder; nothing for sources elsewhere."""
     files = made_checkpoint(wildcards)
     return files[0] if len(files) == 1 else os.path.dirname(files[0]) if files else None

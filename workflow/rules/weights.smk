@@ -51,7 +51,7 @@ rule headers:
         runtime=30,
     params:
         source=lambda wildcards: MODELS[wildcards.model].source,
-        place=checkpoint_place,
+        checkpoint=checkpoint_path,
         kinds=lambda wildcards: MODELS[wildcards.model].kinds,
         shape=lambda wildcards: asdict(MODELS[wildcards.model].shape),
     script:

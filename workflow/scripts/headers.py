@@ -5,6 +5,6 @@ from headspaces.weights.source import read_headers
 
 params = snakemake.params
 with job(snakemake.log[0], snakemake.threads):
-    headers = read_headers(params.source, params.kinds, path=params.place)
+    headers = read_headers(params.source, params.kinds, path=params.checkpoint)
     check_model(headers, params.kinds, params.shape)
     write_headers(headers, snakemake.output[0])

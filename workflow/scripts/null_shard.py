@@ -1,4 +1,4 @@
-from headspaces.devices import asked_device, choose_device
+from headspaces.devices import choose_device, device_setting
 from headspaces.errors import check_own
 from headspaces.geometry.heads import fold
 from headspaces.jobs.job import job
@@ -11,7 +11,7 @@ from headspaces.weights.blocks import layer_reader, read_metadata
 
 inputs, params, wildcards = snakemake.input, snakemake.params, snakemake.wildcards
 with job(snakemake.log[0], snakemake.threads):
-    device = choose_device(asked_device(snakemake.config["device"], "nulls"), snakemake.resources.gpu_mb)
+    device = choose_device(device_setting(snakemake.config["device"], "nulls"), snakemake.resources.gpu_mb)
     weights = joined(checked_weights({path: read_metadata(path) for path in inputs.weights}, params.source))
     attributes = read_attributes(inputs.overlaps, "overlaps")
     check_own(inputs.overlaps, attributes, weights | {"model": wildcards.model})
@@ -26,7 +26,7 @@ with job(snakemake.log[0], snakemake.threads):
         dtype=params.dtype,
         rtol=attributes["rank_rtol"],
         figure_layers=figure_layers(read_arrays(inputs.overlaps, "overlaps")),
-        place=device.place,
+        to_device=device.to_device,
     )
     samples = range(first, last + 1)
     arrays = null_shard(run, wildcards.null, samples)

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from headspaces.affinity.classes import HeadClasses
-from headspaces.affinity.graph import TYPES, HeadGraph, Positions, class_counts, layered_positions, ring_positions
-from headspaces.affinity.informativeness import ORDER, bin_edges, observed_counts, random_shares
+from headspaces.affinity.graph import HeadGraph, Positions, class_counts, layered_positions, ring_positions
+from headspaces.affinity.informativeness import ORDER, bin_edges, observed_counts, random_fractions
 from headspaces.report.pk_results import classes_of, cutoffs, graphs, measured, pk_and_cs, shape_of
 from headspaces.report.results import ModelResults
+from headspaces.spaces import ACROSS
 
 GRAPH_COLUMNS = """model method n_in_class n_out_of_class item node kind head_class layer x y tokens source target type
                    score rank"""
@@ -46,8 +47,8 @@ def pk_figure4(models: Sequence[ModelResults]) -> pd.DataFrame:
             continue
         classes = classes_of(model)
         names = classes.names if classes else {}
-        largest = max(float(arrays[f"pk/{spaces}"][0, 1].max()) for spaces in TYPES)
-        for spaces in TYPES:
+        largest = max(float(arrays[f"pk/{spaces}"][0, 1].max()) for spaces in ACROSS)
+        for spaces in ACROSS:
             values = arrays[f"pk/{spaces}"][0, 1]
             shared = values.shape[1] < values.shape[0]
             rows += [
@@ -65,7 +66,7 @@ def pk_figure5(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Count pairs by PK and CS, in bins up to the limits, with the cut-offs of the strongest 3 %."""
     rows = []
     for model, arrays in measured(models):
-        for spaces in (kind for kind in TYPES if f"cs/{kind}" in arrays):
+        for spaces in (kind for kind in ACROSS if f"cs/{kind}" in arrays):
             pk, cs = pk_and_cs(arrays, spaces)
             if not pk.size:
                 continue
@@ -116,7 +117,7 @@ def pk_figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
             for j, y in enumerate(ORDER)
         ]
         edges = bin_edges(shape.d_head)
-        random = random_shares(edges, shape.d_model, shape.d_head)
+        random = random_fractions(edges, shape.d_model, shape.d_head)
         for x, y in HISTOGRAM_PAIRS:
             counts = observed_counts(edges, arrays[f"pk/{x}{y}"])
             if not counts.sum():

@@ -10,12 +10,13 @@ import pandas as pd
 from jaxtyping import Int
 
 from headspaces.affinity.evaluation import evaluate_heads, evaluate_pairs
-from headspaces.affinity.graph import TYPES, class_counts, rank_hubs, strongest_edges
+from headspaces.affinity.graph import class_counts, rank_hubs, strongest_edges
 from headspaces.affinity.informativeness import ORDER
 from headspaces.geometry.statistics import isotropic_mean, isotropic_sd
 from headspaces.report.pk_results import cutoffs, graphs, is_gpt2, measured, pk_and_cs, with_classes
 from headspaces.report.results import Arrays, ModelResults
 from headspaces.report.tables.writing import Table
+from headspaces.spaces import ACROSS
 
 INVARIANT = {"cka": "cka_invariant", "procrustes": "procrustes_invariant"}
 """Forms that do not depend on the bases inside heads; the other scores never do."""
@@ -51,7 +52,7 @@ def pk_table1(models: Sequence[ModelResults]) -> Table:
             method, spaces = areas["method"], areas["spaces"]
             row = {"model": model.name, **areas, **_invariant(found, (INVARIANT.get(method, method), spaces))}
             if is_gpt2(model, classes):
-                row["published"] = PUBLISHED_TABLE1[method][(*TYPES, "mean").index(spaces)]
+                row["published"] = PUBLISHED_TABLE1[method][(*ACROSS, "mean").index(spaces)]
             rows.append(row)
         notes.append(
             f"{model.name}: {labels.sum()} of {labels.size} heads are the circuit's ({classes.name}); "
@@ -148,7 +149,7 @@ def pk_cutoffs(models: Sequence[ModelResults]) -> Table:
     """Cut-offs of the strongest 3 % of the pairs and limits of the axes, by PK and by CS (PK figure 5)."""
     rows = []
     for model, arrays in measured(models):
-        for spaces in (kind for kind in TYPES if f"cs/{kind}" in arrays):
+        for spaces in (kind for kind in ACROSS if f"cs/{kind}" in arrays):
             pk, cs = pk_and_cs(arrays, spaces)
             if not pk.size:
                 continue
@@ -196,7 +197,7 @@ def _edges(models: Sequence[ModelResults], score: str) -> Table:
     frames = [
         strongest_edges(arrays, score).assign(model=model.name)
         for model, arrays in measured(models)
-        if all(f"{score}/{kind}" in arrays for kind in TYPES)
+        if all(f"{score}/{kind}" in arrays for kind in ACROSS)
     ]
     frame = _joined(frames, f"model type source_layer source_head target_layer target_head {score} rank")
     return Table(frame, _not_measured(models), frame[frame["rank"] <= 5], "the five strongest of each type")
