@@ -34,9 +34,9 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float
 
-from headspaces.devices import Place, unmoved
+from headspaces.devices import GRAM_BYTES, Place, unmoved
 from headspaces.geometry.heads import LayerHeads, fold, kv_heads_of
-from headspaces.geometry.kernel import GRAM_BYTES, squared_overlaps
+from headspaces.geometry.kernel import squared_overlaps
 from headspaces.geometry.pairs import layer_overlaps
 from headspaces.nulls.draws import orthonormalised
 from headspaces.spaces import KINDS
