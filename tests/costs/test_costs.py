@@ -69,9 +69,9 @@ def test_operations_are_those_that_the_kernel_counts(monkeypatch):
         # What is left of the stage's operations is the angles', which the within pairs have too.
         angle = 2 * shape.d_model * shape.d_head**2 + 22 * shape.d_head**3
         within = model.n_observed_pairs - layer_pairs * shape.n_query_heads * n_readers
-        kernel = (stage_cost("overlaps", model).operations - model.n_observed_pairs * angle) / 3
+        of_kernel = (stage_cost("overlaps", model).operations - model.n_observed_pairs * angle) / 3
         of_within = {"operator": shape.d_model**2 * within, "gram": 2 * shape.d_model * shape.d_head**2 * within}
-        assert kernel == pytest.approx(counts[cheaper] + of_within[cheaper], rel=1e-9)
+        assert of_kernel == pytest.approx(counts[cheaper] + of_within[cheaper], rel=1e-9)
 
 
 with (ROOT / "tests" / "fixtures" / "costs.tsv").open(encoding="utf-8") as file:

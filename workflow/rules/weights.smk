@@ -15,8 +15,6 @@ rule wheel:
     benchmark:
         "results/benchmarks/wheel/{model}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         network=1,
         mem_mb=1000,
@@ -39,8 +37,6 @@ rule headers:
     benchmark:
         "results/benchmarks/headers/{model}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         network=1,
         mem_mb=1000,
@@ -65,12 +61,9 @@ rule weights:
     benchmark:
         "results/benchmarks/weights/{model}/{block}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
+        **request("weights"),
         network=1,
-        mem_mb=asked(memory_mb, "weights"),
-        runtime=asked(minutes, "weights"),
     params:
         source=lambda wildcards: MODELS[wildcards.model].source,
         layers=lambda wildcards: list(MODELS[wildcards.model].blocks[wildcards.block]),

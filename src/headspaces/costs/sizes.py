@@ -85,8 +85,8 @@ class Size:
         """Bytes on a GPU of the kernel beside its factors, and of its results.
 
         *Operator*: a chunk of tiles over all heads. *Gram*: all factors once more in one stack, and those of one side
-        transposed; the products of a batch of pairs, their squares, and a copy. Results are sums and summands in float64,
-        of up to twice the pairs.
+        transposed; the products of a batch of pairs, their squares, and a copy. Results are sums and summands in
+        float64, of up to twice the pairs.
         """
         d_model, d_head = self.model.shape.d_model, self.model.shape.d_head
         if 2 * d_head**2 * pairs < d_model * (pairs + heads * d_head):
