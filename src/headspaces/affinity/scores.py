@@ -33,7 +33,8 @@ import numpy as np
 from jaxtyping import Float
 
 from headspaces.affinity.maps import Maps, Stacks, layer_by_layer
-from headspaces.geometry.kernel import GRAM_BYTES, squared_overlaps
+from headspaces.devices import GRAM_BYTES
+from headspaces.geometry.kernel import squared_overlaps
 from headspaces.geometry.pairs import kind_columns, layer_overlaps
 from headspaces.spaces import KINDS
 from headspaces.threads import map_in_order

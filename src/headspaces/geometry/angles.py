@@ -9,8 +9,8 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 from jaxtyping import Float, Int
 
-from headspaces.devices import Array, to_numpy
-from headspaces.geometry.kernel import GRAM_BYTES, LEAST_CHUNKS, gram_matrices
+from headspaces.devices import GRAM_BYTES, Array, to_numpy
+from headspaces.geometry.kernel import LEAST_CHUNKS, gram_matrices
 from headspaces.threads import map_in_order
 
 SINE_FROM = 1e-2

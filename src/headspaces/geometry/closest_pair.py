@@ -17,11 +17,8 @@ import numpy as np
 from array_api_compat import array_namespace, device
 from jaxtyping import Float, Int
 
-from headspaces.devices import Array, to_numpy
+from headspaces.devices import PAIR_BYTES, Array, to_numpy
 from headspaces.geometry.angles import SINE_FROM, smallest_angles
-
-PAIR_BYTES = 2**26
-"""Bytes of the products of pairs of bases that are held at a time."""
 
 PRODUCT_ROWS = 512
 """Rows of one product of bases: fewer waste less of the symmetric half, more make the product efficient."""

@@ -29,7 +29,7 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_namespace
 from jaxtyping import Float
 
-from headspaces.devices import BATCH_BYTES, Array, tile_rows, to_numpy
+from headspaces.devices import BATCH_BYTES, GRAM_BYTES, Array, tile_rows, to_numpy
 from headspaces.threads import map_in_order
 
 Rectangle: TypeAlias = tuple[slice, slice]
@@ -49,9 +49,6 @@ TILE_BYTES = 2**26
 
 LEAST_CHUNKS = 8
 """Parts into which tiles, or pairs for their angles, are cut at least, so that there is work for all threads."""
-
-GRAM_BYTES = 2**25
-"""Bytes of one thread's batch of Gram matrices."""
 
 
 def squared_overlaps(
