@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -12,6 +11,7 @@ from headspaces.costs.requests import n_threads, stage_cost
 from headspaces.costs.stages import MIB, STAGES, START_SECONDS, Workload, n_parameters
 from headspaces.files import whole_file
 from headspaces.study.models import Model
+from headspaces.text_tables import markdown_table, write_csv
 from headspaces.weights.headers import Headers, load_headers
 from headspaces.weights.hub.repository import bytes_to_fetch
 from headspaces.weights.model_check import check_model
@@ -174,12 +174,8 @@ def _fetched(model: Model, stage: str, headers: Headers | None) -> int:
 def write_plan(rows: Sequence[PlannedStage], machine: Machine, table: str | Path, page: str | Path) -> str:
     """Write the plan as a table of tab-separated values and as a page in Markdown; return the page."""
     text = plan_page(rows, machine)
-    with whole_file(table) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(
-            file, [field.name for field in fields(PlannedStage)], delimiter="\t", lineterminator="\n"
-        )
-        writer.writeheader()
-        writer.writerows({**asdict(row), "seconds": f"{row.seconds:.1f}"} for row in rows)
+    cells = ({**asdict(row), "seconds": f"{row.seconds:.1f}"}.values() for row in rows)
+    write_csv([field.name for field in fields(PlannedStage)], cells, table, delimiter="\t")
     with whole_file(page) as beside:
         beside.write_text(text, encoding="utf-8")
     return text
@@ -188,7 +184,7 @@ def write_plan(rows: Sequence[PlannedStage], machine: Machine, table: str | Path
 def plan_page(rows: Sequence[PlannedStage], machine: Machine) -> str:
     """Lay the plan out for a reader: the models, then their stages."""
     models = list(dict.fromkeys(row.model for row in rows))
-    lines = _table(
+    lines = _page_table(
         "model | layout | kinds | known from | to fetch | pairs | operations | largest job | disk | time",
         [
             *(_model_cells([row for row in rows if row.model == name]) for name in models),
@@ -196,7 +192,7 @@ def plan_page(rows: Sequence[PlannedStage], machine: Machine) -> str:
         ],
     )
     lines.append("")
-    lines += _table("model | stage | jobs | operations | largest job | disk | time", map(_stage_cells, rows))
+    lines += _page_table("model | stage | jobs | operations | largest job | disk | time", map(_stage_cells, rows))
     rate = f"{machine.gflops:.0f} GFLOP/s in float64"
     if machine.measured:
         where = f"the {machine.cores} cores of this machine, on which products ran at {rate} just now"
@@ -237,10 +233,11 @@ def _sums(rows: Sequence[PlannedStage]) -> list[str]:
     ]
 
 
-def _table(heading: str, cells: Iterable[Sequence[str]]) -> list[str]:
+def _page_table(heading: str, cells: Iterable[Sequence[str]]) -> list[str]:
     names = heading.split(" | ")
-    right = ["---:" if name not in ("model", "stage", "layout", "kinds", "known from") else "---" for name in names]
-    return ["| " + " | ".join(row) + " |" for row in (names, right, *cells)]
+    return markdown_table(
+        names, cells, [name not in ("model", "stage", "layout", "kinds", "known from") for name in names]
+    )
 
 
 def _size(n_bytes: int) -> str:

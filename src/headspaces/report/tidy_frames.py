@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from headspaces.files import whole_file
+from headspaces.text_tables import write_csv
 
 TEXT = frozenset({"model", "other", "scope", "spaces", "null", "series", "quantity", "direction"})
 WHOLE = frozenset({
@@ -57,12 +56,10 @@ def row_means(values: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " ro
     return means
 
 
-def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
+def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
     """Write a frame as one whole CSV file: 12 significant digits, which is what any number of cores agrees on."""
-    with whole_file(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(frame.columns)
-        writer.writerows([exact(cell) for cell in row] for row in frame.itertuples(index=False, name=None))
+    rows = (map(exact, row) for row in frame.itertuples(index=False, name=None))
+    write_csv([str(column) for column in frame.columns], rows, path)
 
 
 def exact(value: Any) -> str:

@@ -21,7 +21,7 @@ from headspaces.files import whole_file
 from headspaces.report.figures.layout import ARRANGEMENTS, Panel, Rows
 from headspaces.report.figures.numbers import NUMBERS
 from headspaces.report.results import ModelResults
-from headspaces.report.tidy_frames import write_csv
+from headspaces.report.tidy_frames import write_frame
 
 __all__ = ["draw_figure", "make_figure"]
 
@@ -52,7 +52,7 @@ def draw_figure(
     for library in ("matplotlib", "fontTools"):
         logging.getLogger(library).setLevel(logging.WARNING)
     numbers = NUMBERS[name](models)
-    write_csv(numbers, csv_path)
+    write_frame(numbers, csv_path)
     with style.context(str(style_path), after_reset=True):
         figure = make_figure(name, numbers)
         # Without the dates and the program's version the same numbers give the same bytes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,33 +16,15 @@ from headspaces.geometry.statistics import isotropic_mean, isotropic_sd
 from headspaces.report.pk_results import cutoffs, graphs, is_gpt2, measured, pk_and_cs, with_classes
 from headspaces.report.results import Arrays, ModelResults
 from headspaces.report.tables.writing import Table
+from headspaces.study.published import Published
 
 INVARIANT = {"cka": "cka_invariant", "procrustes": "procrustes_invariant"}
 """Forms that do not depend on the bases inside heads; the other scores never do."""
 
-PUBLISHED_TABLE1: Mapping[str, tuple[float, float, float, float]] = {
-    "pk": (0.446, 0.451, 0.289, 0.395),
-    "cs": (0.227, 0.352, 0.215, 0.265),
-    "simple_cs": (0.245, 0.359, 0.305, 0.303),
-    "cka": (0.337, 0.323, 0.409, 0.356),
-    "procrustes": (0.328, 0.269, 0.428, 0.342),
-}
-"""PR-AUC by OQ, OK, OV, and their mean (PK table 1)."""
 
-PUBLISHED_TABLE2: Mapping[str, tuple[float, float]] = {"pk": (0.047, 0.809), "procrustes": (0.038, 0.787)}
-"""PR-AUC and ROC-AUC (PK table 2)."""
-
-PUBLISHED_KL: Mapping[str, tuple[float, float, float, float]] = {
-    "Q": (2.876, 2.373, 1.493, 1.293),
-    "K": (2.041, 2.559, 1.476, 1.263),
-    "V": (1.686, 1.531, 1.659, 1.149),
-    "O": (2.129, 2.194, 2.040, 1.704),
-}
-"""By source, in the order of the targets Q, K, V, O (PK figure 8)."""
-
-
-def pk_table1(models: Sequence[ModelResults]) -> Table:
+def pk_table1(models: Sequence[ModelResults], published: Sequence[Published] = ()) -> Table:
     """How well the largest score of a head's pairs finds the heads of a known circuit (PK table 1)."""
+    printed = _printed(published, "pk_table1")
     rows, notes = [], []
     for model, arrays, classes in with_classes(models):
         labels = arrays["head_classes/counts"].astype(bool)
@@ -51,7 +33,7 @@ def pk_table1(models: Sequence[ModelResults]) -> Table:
             method, spaces = areas["method"], areas["spaces"]
             row = {"model": model.name, **areas, **_invariant(found, (INVARIANT.get(method, method), spaces))}
             if is_gpt2(model, classes):
-                row["published"] = PUBLISHED_TABLE1[method][(*TYPES, "mean").index(spaces)]
+                row["published"] = printed.get(("pr_auc", method, spaces), np.nan)
             rows.append(row)
         notes.append(
             f"{model.name}: {labels.sum()} of {labels.size} heads are the circuit's ({classes.name}); "
@@ -61,8 +43,9 @@ def pk_table1(models: Sequence[ModelResults]) -> Table:
     return _without_published(_frame(rows, columns), (*notes, *_without_classes(models)))
 
 
-def pk_table2(models: Sequence[ModelResults]) -> Table:
+def pk_table2(models: Sequence[ModelResults], published: Sequence[Published] = ()) -> Table:
     """How well a score finds the pairs of one class, mean over kinds and classes (PK table 2)."""
+    printed = _printed(published, "pk_table2")
     rows, notes = [], []
     for model, arrays, classes in with_classes(models):
         numbers = _evaluated(arrays)
@@ -71,8 +54,8 @@ def pk_table2(models: Sequence[ModelResults]) -> Table:
         for areas in _own_forms(found):
             method = areas["method"]
             row = {"model": model.name, **areas, **_invariant(found, INVARIANT.get(method, method))}
-            if is_gpt2(model, classes) and method in PUBLISHED_TABLE2:
-                row["published_pr_auc"], row["published_roc_auc"] = PUBLISHED_TABLE2[method]
+            if is_gpt2(model, classes):
+                row |= {f"published_{area}": printed.get((area, method), np.nan) for area in ("pr_auc", "roc_auc")}
             rows.append(row)
         chance = np.mean([_share(numbers, number) for number in cells["head_class"].unique().tolist()])
         notes.append(f"{model.name}: classes of {classes.name}; chance: PR-AUC {chance:.4f}, ROC-AUC 0.5.")
@@ -81,12 +64,13 @@ def pk_table2(models: Sequence[ModelResults]) -> Table:
     return _without_published(_frame(rows, columns), (*notes, *_without_classes(models)))
 
 
-def pk_kl(models: Sequence[ModelResults]) -> Table:
+def pk_kl(models: Sequence[ModelResults], published: Sequence[Published] = ()) -> Table:
     """Divergence of every kind pair's PK from that of random subspaces (PK figure 8)."""
+    printed = _printed(published, "pk_kl")
     rows = [
         {
             "model": model.name, "source": x, "target": y, "kl": arrays["kl"][i, j],
-            "published": PUBLISHED_KL[x][j] if is_gpt2(model) else np.nan,
+            "published": printed.get(("kl", x, y), np.nan) if is_gpt2(model) else np.nan,
         }
         for model, arrays in measured(models)
         for i, x in enumerate(ORDER)
@@ -200,6 +184,16 @@ def _edges(models: Sequence[ModelResults], score: str) -> Table:
     ]
     frame = _joined(frames, f"model type source_layer source_head target_layer target_head {score} rank")
     return Table(frame, _not_measured(models), frame[frame["rank"] <= 5], "the five strongest of each type")
+
+
+def _printed(published: Iterable[Published], table: str) -> dict[tuple[str, ...], float]:
+    """PK's numbers of a table by their addresses: the column, and what the conditions but the model's ask for."""
+    addresses = ((row.address, row.ends[0]) for row in published)
+    return {
+        (*address.columns, *(values[0] for name, values in address.conditions if name != "model")): number
+        for address, number in addresses
+        if address and address.table == table
+    }
 
 
 def _own_forms(found: pd.DataFrame) -> list[dict[str, Any]]:
