@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 import pytest
+from headspaces.report.page_text import read_sections, sort_key
 from support.browser import cut_texts, is_dark, show
 from support.project import ROOT
 from support.tiny_results import random_model
@@ -24,7 +25,6 @@ from support.workflow_runs import save_tiny
 from headspaces.report.duplicates import Duplicate, write_duplicates
 from headspaces.report.figures.drawing import draw_figure
 from headspaces.report.page import StudyFiles, by_name, heading, read_caption, report_page, write_report
-from headspaces.report.page_text import read_sections, sort_key
 from headspaces.report.run_record import Provenance, describe_machine, installed_software, read_costs
 from headspaces.report.scorecard import read_published, scorecard, write_scorecard
 from headspaces.report.tables.registry import TABLES as MAKERS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,16 @@ def tidy(columns: str, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     if unknown := {key for row in rows for key in row} - set(names):
         raise ValueError(f"columns {sorted(unknown)} are not among {names}")
     return pd.DataFrame({column: _series(column, [row.get(column) for row in rows]) for column in names})
+
+
+def plain(columns: str, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Make a frame of rows with these columns, named in one string; types are those of the values."""
+    return pd.DataFrame([dict(row) for row in rows], columns=columns.split())
+
+
+def joined(columns: str, frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Put frames below each other and keep these columns; without a frame there is no row."""
+    return pd.concat(frames, ignore_index=True)[columns.split()] if frames else plain(columns, ())
 
 
 def extremes(values: Float[np.ndarray, " condition"]) -> tuple[float, float, float]:

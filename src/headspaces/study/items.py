@@ -7,7 +7,8 @@ the Snakefile reads this module at every start to ask for the right files.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -59,7 +60,7 @@ class Item:
         return [stage for stage in (*self.needs, *self.uses) if stage in stages]
 
 
-def functions_of(items: Iterable[str], modules: Iterable[ModuleType]) -> dict[str, Callable[..., Any]]:
+def functions_of(items: Iterable[str], modules: Iterable[ModuleType]) -> dict[str, Any]:
     """Look up the function that makes each item: the one of its name in one of the modules.
 
     Raises
@@ -67,12 +68,7 @@ def functions_of(items: Iterable[str], modules: Iterable[ModuleType]) -> dict[st
     LookupError
         If no module has a function of an item's name.
     """
-    known = {
-        name: function
-        for module in modules
-        for name, function in vars(module).items()
-        if getattr(function, "__module__", None) == module.__name__
-    }
+    known = ChainMap(*map(vars, modules))
     if missing := [name for name in items if name not in known]:
         raise LookupError(f"{ITEMS_FILE.name}: {missing[0]}: no function of this name makes it; add one")
     return {name: known[name] for name in items}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from headspaces.geometry.statistics import isotropic_mean, isotropic_sd
 from headspaces.report.pk_results import cutoffs, graphs, is_gpt2, measured, pk_and_cs, with_classes
 from headspaces.report.results import Arrays, ModelResults
 from headspaces.report.tables.writing import Table
+from headspaces.report.tidy_frames import joined, plain
 from headspaces.study.published import Published
 
 INVARIANT = {"cka": "cka_invariant", "procrustes": "procrustes_invariant"}
@@ -40,7 +41,7 @@ def pk_table1(models: Sequence[ModelResults], published: Sequence[Published] = (
             f"chance: {labels.mean():.3f}."
         )
     columns = "model method spaces pr_auc published average_precision pr_auc_invariant average_precision_invariant"
-    return _without_published(_frame(rows, columns), (*notes, *_without_classes(models)))
+    return _without_published(plain(columns, rows), (*notes, *_without_classes(models)))
 
 
 def pk_table2(models: Sequence[ModelResults], published: Sequence[Published] = ()) -> Table:
@@ -61,7 +62,7 @@ def pk_table2(models: Sequence[ModelResults], published: Sequence[Published] = (
         notes.append(f"{model.name}: classes of {classes.name}; chance: PR-AUC {chance:.4f}, ROC-AUC 0.5.")
     columns = """model method pr_auc roc_auc published_pr_auc published_roc_auc average_precision pr_auc_invariant
                  roc_auc_invariant average_precision_invariant"""
-    return _without_published(_frame(rows, columns), (*notes, *_without_classes(models)))
+    return _without_published(plain(columns, rows), (*notes, *_without_classes(models)))
 
 
 def pk_kl(models: Sequence[ModelResults], published: Sequence[Published] = ()) -> Table:
@@ -76,7 +77,7 @@ def pk_kl(models: Sequence[ModelResults], published: Sequence[Published] = ()) -
         for i, x in enumerate(ORDER)
         for j, y in enumerate(ORDER)
     ]  # fmt: skip
-    return _without_published(_frame(rows, "model source target kl published"), _not_measured(models))
+    return _without_published(plain("model source target kl published", rows), _not_measured(models))
 
 
 def pk_means(models: Sequence[ModelResults]) -> Table:
@@ -93,7 +94,7 @@ def pk_means(models: Sequence[ModelResults]) -> Table:
                 "mean": values.mean() if values.size else np.nan, "sd": values.std() if values.size else np.nan,
                 "reference_mean": reference[0], "reference_sd": reference[1],
             })  # fmt: skip
-    return Table(_frame(rows, "model source target n_pairs mean sd reference_mean reference_sd"), _not_measured(models))
+    return Table(plain("model source target n_pairs mean sd reference_mean reference_sd", rows), _not_measured(models))
 
 
 def pk_edges(models: Sequence[ModelResults]) -> Table:
@@ -111,7 +112,7 @@ def pk_degrees(models: Sequence[ModelResults]) -> Table:
     columns = """model rank layer head kind head_class n_edges n_in n_out weight weight_in weight_out pagerank
                  in_oq in_ok in_ov out_oq out_ok out_ov"""
     frames = [rank_hubs(graph).assign(model=model.name) for model, _, graph in graphs(models, "pk")]
-    frame = _joined(frames, columns)
+    frame = joined(columns, frames)
     return Table(frame, _not_measured(models), frame[frame["rank"] <= 10], "the ten heads with the most edges")
 
 
@@ -125,7 +126,7 @@ def pk_nodes(models: Sequence[ModelResults]) -> Table:
                 "model": model.name, "method": score, "set": classes.name if classes else None, "n_edges": graph.size(),
                 "n_in_class": inside, "n_out_of_class": outside,
             })  # fmt: skip
-    return Table(_frame(rows, "model method set n_edges n_in_class n_out_of_class"), _not_measured(models))
+    return Table(plain("model method set n_edges n_in_class n_out_of_class", rows), _not_measured(models))
 
 
 def pk_cutoffs(models: Sequence[ModelResults]) -> Table:
@@ -143,7 +144,7 @@ def pk_cutoffs(models: Sequence[ModelResults]) -> Table:
                 "n_above_both": int(((pk > pk_cutoff) & (cs > cs_cutoff)).sum()),
             })  # fmt: skip
     columns = "model spaces n_pairs pk_cutoff pk_limit cs_cutoff cs_limit n_above_both"
-    return Table(_frame(rows, columns), _not_measured(models))
+    return Table(plain(columns, rows), _not_measured(models))
 
 
 def head_classes(models: Sequence[ModelResults]) -> Table:
@@ -155,7 +156,7 @@ def head_classes(models: Sequence[ModelResults]) -> Table:
         }
         for model, _, classes in with_classes(models)
     ]  # fmt: skip
-    return Table(_frame(rows, "model set n_heads n_labelled n_classes"), _without_classes(models))
+    return Table(plain("model set n_heads n_labelled n_classes", rows), _without_classes(models))
 
 
 def identity(models: Sequence[ModelResults]) -> Table:
@@ -171,7 +172,7 @@ def identity(models: Sequence[ModelResults]) -> Table:
             frame[f"{name}_score"] = values.ravel()
         frame = frame.sort_values("identity_score", ascending=False, kind="stable", ignore_index=True)
         frames.append(frame.assign(model=model.name, rank=np.arange(1, len(frame) + 1)))
-    frame = _joined(frames, "model rank layer head identity_score previous_token_score induction_score")
+    frame = joined("model rank layer head identity_score previous_token_score induction_score", frames)
     notes = tuple(f"{model.name}: not run." for model in models if model.attention is None)
     return Table(frame, notes, frame[frame["rank"] <= 10], "the ten heads that attend most to the token itself")
 
@@ -182,7 +183,7 @@ def _edges(models: Sequence[ModelResults], score: str) -> Table:
         for model, arrays in measured(models)
         if all(f"{score}/{kind}" in arrays for kind in TYPES)
     ]
-    frame = _joined(frames, f"model type source_layer source_head target_layer target_head {score} rank")
+    frame = joined(f"model type source_layer source_head target_layer target_head {score} rank", frames)
     return Table(frame, _not_measured(models), frame[frame["rank"] <= 5], "the five strongest of each type")
 
 
@@ -231,11 +232,3 @@ def _share(classes: Int[np.ndarray, "layer head"], number: int) -> float:
     """Share of the unordered pairs whose heads are both of a class."""
     own, every = int((classes == number).sum()), classes.size
     return own * (own - 1) / (every * (every - 1))
-
-
-def _joined(frames: Sequence[pd.DataFrame], columns: str) -> pd.DataFrame:
-    return pd.concat(frames, ignore_index=True)[columns.split()] if frames else _frame([], columns)
-
-
-def _frame(rows: Sequence[Mapping[str, Any]], columns: str) -> pd.DataFrame:
-    return pd.DataFrame([dict(row) for row in rows], columns=columns.split())
