@@ -17,10 +17,10 @@ from support.project import ROOT
 from headspaces.affinity.classes import HeadClasses, class_arrays, classes_by_pattern, read_head_classes
 from headspaces.affinity.run import affinity
 from headspaces.geometry.heads import LayerHeads, Norm
-from headspaces.report.figures import layered
-from headspaces.report.figures.drawing import NOTHING, draw_figure, make_figure
+from headspaces.report.figures import layered, pk_panels
+from headspaces.report.figures.drawing import MAKERS, NOTHING, draw_figure, make_figure
 from headspaces.report.figures.panels import colour
-from headspaces.report.figures.pk_numbers import SCATTER_BINS
+from headspaces.report.figures.pk_panels import SCATTER_BINS
 from headspaces.report.pk_results import classes_of, pk_and_cs
 from headspaces.report.results import ModelResults
 from headspaces.report.scorecard import scorecard
@@ -30,11 +30,14 @@ from headspaces.spaces import Shape
 from headspaces.study import items as report_items
 from headspaces.study.published import compared_as, read_published
 
+ENDS = ("csv", "md", "tex", "json")
 STYLE = ROOT / "config" / "paper.mplstyle"
 TINY = Shape(n_layers=2, d_model=16, n_query_heads=4, n_kv_heads=2, d_head=2)
 GPT2 = Shape(n_layers=12, d_model=768, n_query_heads=12, n_kv_heads=12, d_head=64)
 NAMES = {(0, 1): "Previous Token", (1, 0): "Induction", (1, 3): "Induction", (0, 0): "My own", (0, 2): "Identity"}
 CLASS_SET = HeadClasses("test", NAMES, frozenset(NAMES) - {(0, 2)})
+PUBLISHED = read_published(ROOT / "config" / "published.tsv")
+PK_FIGURES = [name for name in report_items.FIGURES if name.startswith("pk_")]
 PK = [name for name in report_items.TABLES if name.startswith(("pk_", "cs_")) or name in ("head_classes", "identity")]
 
 
@@ -70,7 +73,7 @@ def gpt2(gpt2_folder, tmp_path_factory):
 
 
 def rows(name, *models, **names):
-    frame = TABLES[name](models).frame
+    frame = TABLES[name](models, *[PUBLISHED] * report_items.TABLES[name].published).frame
     for column, value in names.items():
         frame = frame[frame[column] == value]
     return frame
@@ -91,7 +94,7 @@ class TestTables:
 
     def test_written(self, tiny, bare, tmp_path):
         for name in PK:
-            write_table(name, TABLES[name]([tiny, bare]), *(tmp_path / f"{name}.{end}" for end in ("csv", "md", "tex")))
+            write_table(name, TABLES[name]([tiny, bare]), *(tmp_path / f"{name}.{end}" for end in ENDS))
             with (tmp_path / f"{name}.csv").open() as file:
                 assert len(list(csv.DictReader(file))) == len(rows(name, tiny, bare))
             assert "t\\_\\$1\\$" in (tmp_path / f"{name}.tex").read_text()
@@ -375,7 +378,7 @@ class TestGPT2:
         assert pairs["published_pr_auc"].notna().sum() == 2
 
     def test_published_numbers_are_those_of_the_list(self, gpt2):
-        """The columns of the tables hold what the list of published numbers says."""
+        """The columns of the tables hold what the list of published numbers says, and follow it."""
         with (ROOT / "config" / "published.tsv").open(encoding="utf-8") as file:
             known = {row["quantity"]: float(row["low"]) for row in csv.DictReader(file, delimiter="\t") if row["low"]}
         for row in rows("pk_table1", gpt2).to_dict("records"):
@@ -383,11 +386,18 @@ class TestGPT2:
             assert known[address] == row["published"]
         for row in rows("pk_kl", gpt2).to_dict("records"):
             assert known[f"pk_kl:kl?model=gpt2&source={row['source']}&target={row['target']}"] == row["published"]
+        for row in rows("pk_table2", gpt2).to_dict("records"):
+            for area in ("pr_auc", "roc_auc"):
+                listed = known.get(f"pk_table2:{area}?model=gpt2&method={row['method']}", np.nan)
+                assert row[f"published_{area}"] == pytest.approx(listed, nan_ok=True)
+        changed = [replace(row, low="0.5") for row in PUBLISHED]
+        assert set(TABLES["pk_kl"]([gpt2], changed).frame["published"]) == {0.5}
+        assert TABLES["pk_kl"]([gpt2]).frame["published"].isna().all()
 
     def test_under_another_name_every_published_number_matches(self, gpt2):
         own = replace(gpt2, name="own")
         tables = {name: TABLES[name]([own]).frame for name in PK}
-        published = [row for row in read_published(ROOT / "config" / "published.tsv") if row.paper == "PK"]
+        published = [row for row in PUBLISHED if row.paper == "PK"]
         assert set(scorecard(published, tables)["verdict"]) == {"not run"}
         card = scorecard(compared_as(published, {"own": "gpt2"}), tables)
         assert card["verdict"].value_counts().to_dict() == {"matches": 194, "not run": 19}
