@@ -56,7 +56,10 @@ def test_infinities_sort_as_javascript_reads_them():
 
 def test_sections_are_read_back_as_they_were_written(tmp_path):
     table = TextTable(["a", "b"], [["1", "x|y"]], [["1"], None])
-    sections = [Section(table, heading="One", paragraphs=["p_q"]), Section(table, heading="Two", notes=["n"])]
+    sections = [
+        Section(table, heading="One", paragraphs=["p_q"], notes=[]),
+        Section(table, heading="Two", paragraphs=[], notes=["n"]),
+    ]
     write_sections(sections, tmp_path / "x.md", tmp_path / "x.json")
     assert read_sections(tmp_path / "x.json") == sections
     assert (tmp_path / "x.md").read_text() == markdown(sections)
