@@ -9,7 +9,7 @@ ROOT = os.path.abspath(workflow.current_basedir.join("../.."))
 # The package of this clone is used, whatever is installed.
 sys.path.insert(0, os.path.join(ROOT, "src"))
 
-from headspaces.study import items as report_items
+from headspaces.study import items
 from headspaces.study.configuration import read_study
 from headspaces.costs.requests import gpu_mb, memory_mb, minutes, n_threads
 from headspaces.devices import device_setting
@@ -40,14 +40,15 @@ def models_with(item):
         for model in MODELS
     }
     return {
-        model: report_items.stages_read(item, own)
+        model: item.stages_read(own)
         for model, own in stages.items()
         if set(item.needs) <= set(own)
     }
 
 
-TABLES = [name for name, item in report_items.TABLES.items() if models_with(item)]
-FIGURES = [name for name, item in report_items.FIGURES.items() if models_with(item)]
+TABLES = {name: item for name, item in items.TABLES.items() if models_with(item)}
+FIGURES = {name: item for name, item in items.FIGURES.items() if models_with(item)}
+PUBLISHED = os.path.join(ROOT, "config/published.tsv")
 
 
 wildcard_constraints:
@@ -160,14 +161,6 @@ def files_of(item):
         for model, stages in models_with(item).items()
         if stages
     }
-
-
-def files_of_table(wildcards):
-    return files_of(report_items.TABLES[wildcards.table])
-
-
-def files_of_figure(wildcards):
-    return files_of(report_items.FIGURES[wildcards.figure])
 
 
 def flat(files):

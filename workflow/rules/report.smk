@@ -22,7 +22,8 @@ STAGE_FILES = {
 rule scorecard:
     """Put what was measured beside every number that the papers print."""
     input:
-        published=os.path.join(ROOT, "config/published.tsv"),
+        published=PUBLISHED,
+        registry=items.ITEMS_FILE,
         tables=expand("results/report/{{study}}/tables/{table}.csv", table=TABLES),
         code=code_of("scorecard"),
     output:
@@ -32,6 +33,7 @@ rule scorecard:
             category="Scorecard",
         ),
         markdown="results/report/{study}/scorecard.md",
+        data="results/report/{study}/scorecard.json",
     log:
         "results/logs/scorecard/{study}.log",
     benchmark:
@@ -41,7 +43,7 @@ rule scorecard:
         mem_mb=2000,
         runtime=10,
     params:
-        names=TABLES,
+        names=list(TABLES),
         published_as=STUDY.published_as,
     script:
         "../scripts/scorecard.py"
@@ -100,16 +102,13 @@ rule atlas:
 rule report_page:
     """Make the page of a study: scorecard, figures, tables, models, provenance."""
     input:
-        scorecard="results/report/{study}/scorecard.md",
+        scorecard="results/report/{study}/scorecard.json",
         duplicates="results/report/{study}/duplicates.csv",
-        tables=expand("results/report/{{study}}/tables/{table}.md", table=TABLES),
+        tables=expand("results/report/{{study}}/tables/{table}.json", table=TABLES),
         figures=expand("results/report/{{study}}/figures/{figure}.png", figure=FIGURES),
         atlases=expand("results/report/{{study}}/atlas/{model}.html", model=MODELS),
         stages=flat(STAGE_FILES),
-        captions=[
-            os.path.join(ROOT, f"workflow/report/{kind}.rst")
-            for kind in ("table", "figure")
-        ],
+        registry=items.ITEMS_FILE,
         code=code_of("report_page"),
         templates=templates("page") + templates("report"),
     output:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -12,6 +11,7 @@ from headspaces.costs.requests import n_threads, stage_cost
 from headspaces.costs.stages import MIB, STAGES, START_SECONDS, Workload, n_parameters
 from headspaces.files import whole_file
 from headspaces.study.models import Model
+from headspaces.text_tables import markdown_table, write_csv
 from headspaces.weights.headers import Headers
 from headspaces.weights.headers_file import load_headers
 from headspaces.weights.hub.repository import bytes_to_fetch
@@ -138,11 +138,8 @@ def _fetched(model: Model, stage: str, headers: Headers | None) -> int:
 def write_plan(rows: Sequence[PlannedStage], machine: Machine, table: str | Path, page: str | Path) -> str:
     """Write the plan as a table of tab-separated values and as a page in Markdown; return the page."""
     text = plan_page(rows, machine)
-    with whole_file(table) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        columns = [field.name for field in fields(PlannedStage)]
-        writer = csv.DictWriter(file, columns, delimiter="\t", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({**asdict(row), "seconds": f"{row.seconds:.1f}"} for row in rows)
+    cells = ({**asdict(row), "seconds": f"{row.seconds:.1f}"}.values() for row in rows)
+    write_csv([field.name for field in fields(PlannedStage)], cells, table, delimiter="\t")
     with whole_file(page) as beside:
         beside.write_text(text, encoding="utf-8")
     return text
@@ -156,11 +153,15 @@ def plan_page(rows: Sequence[PlannedStage], machine: Machine) -> str:
     where = f"a machine of {machine.cores} cores on which products run at {machine.gflops:.0f} GFLOP/s in float64"
     where += ", this one, measured just now" if machine.measured else ""
     lines = [
-        *_table("model | layout | kinds | known from", "to fetch | pairs | operations | largest job | disk | time"),
-        *(_line(names + _fetched_and_pairs(own) + _cost_cells(own)) for names, own in totals),
+        *_page_table(
+            "model | layout | kinds | known from | to fetch | pairs | operations | largest job | disk | time",
+            [names + _fetched_and_pairs(own) + _cost_cells(own) for names, own in totals],
+        ),
         "",
-        *_table("model | stage", "jobs | operations | largest job | disk | time"),
-        *(_line([row.model, row.stage, str(row.jobs), *_cost_cells([row])]) for row in rows),
+        *_page_table(
+            "model | stage | jobs | operations | largest job | disk | time",
+            [[row.model, row.stage, str(row.jobs), *_cost_cells([row])] for row in rows],
+        ),
         "",
         f"Times are for {where}: right within a factor of two, without fetching.",
         "Pairs are the observed ones; every null sample has as many.",
@@ -184,13 +185,11 @@ def _cost_cells(rows: Sequence[PlannedStage]) -> list[str]:
     return [f"{operations:.1e}", _size_text(memory), _size_text(disk), _duration_text(seconds)]
 
 
-def _table(left: str, right: str) -> list[str]:
-    names, numbers = left.split(" | "), right.split(" | ")
-    return [_line(names + numbers), _line(["---"] * len(names) + ["---:"] * len(numbers))]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+def _page_table(heading: str, cells: Iterable[Sequence[str]]) -> list[str]:
+    names = heading.split(" | ")
+    return markdown_table(
+        names, cells, [name not in ("model", "stage", "layout", "kinds", "known from") for name in names]
+    )
 
 
 def _size_text(n_bytes: int) -> str:

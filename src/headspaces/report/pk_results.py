@@ -1,4 +1,4 @@
-"""What the affinity and attention stages found for the models of a study, as tables and figures need it."""
+"""Results of the affinity and attention stages for the models of a study, as tables and figures need it."""
 
 from __future__ import annotations
 

@@ -222,6 +222,3 @@ def _expectation(error: Any) -> str:
     if error.validator == "enum":
         return f"must be one of {', '.join(map(str, error.validator_value))}"
     return f"must have {error.validator} {error.validator_value}"
-
-
-__all__ = ["OWN_STUDY", "Study", "own_model", "read_study"]

@@ -1,4 +1,4 @@
-"""How heads and edges are marked in PK's graphs: colours of classes, arrows by type, and their names for the legend."""
+"""Marks of heads and edges in PK's graphs: colours of classes, arrows by type, and their names for the legend."""
 
 from __future__ import annotations
 
