@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 
 from headspaces.errors import InputError
 from headspaces.spaces import KINDS
-from headspaces.study.models import MODEL_NAME, Model, model_name, read_models
+from headspaces.study.models import MODEL_NAME, Model, read_models
+from headspaces.study.names import model_name
 from headspaces.weights.headers import Headers
 from headspaces.weights.headers_file import load_headers
 from headspaces.weights.source import read_headers
