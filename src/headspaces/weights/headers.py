@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from headspaces.errors import DamagedFileError, InputError
-from headspaces.files import whole_file
+from headspaces.files import read_bytes, whole_file
 from headspaces.spaces import KINDS, Shape
 from headspaces.weights.formats.dtypes import SCALE, SCALED, check_supported
 from headspaces.weights.layouts import LAYOUTS, Layout, available_kinds, find_layout, find_prefix, layer_tensors
@@ -284,11 +284,15 @@ def load_headers(path: str | Path) -> Headers:
 
     Raises
     ------
+    DamagedFileError
+        If the file is no such JSON, of another version, has changed since it was written, or lacks a tensor that its
+        layers need.
     InputError
-        If the file is no such JSON, of another version, or has changed since it was written.
+        If the system cannot read it.
     """
+    data = read_bytes(path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = data.decode("utf-8")
         content = json.loads(text)
         found_sum = content.pop("sha256")
         found = (content.pop("format"), content.pop("format_version"))
@@ -302,11 +306,19 @@ def load_headers(path: str | Path) -> Headers:
         content["files"] = {name: FileHeader(**file) for name, file in content["files"].items()}
         content["notes"] = tuple(content["notes"])
         headers = Headers(**content)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedFileError(path, f"not a readable headers file ({error})") from error
     if headers.layout not in LAYOUTS:
         raise DamagedFileError(path, f"the layout {headers.layout!r} is not in the table any more")
     # The sum is that of all lines after its own.
     if found_sum != _sum(text.split("\n", 2)[-1]):
         raise DamagedFileError(path, "not a readable headers file (changed since it was written: its checksum differs)")
+    _check_whole(headers, path)
     return headers
+
+
+def _check_whole(headers: Headers, path: str | Path) -> None:
+    """Check that every tensor that the layers need is there, in one of the files."""
+    for name in headers.layer_names(range(headers.shape.n_layers)):
+        if name not in headers.tensors or headers.tensors[name].file not in headers.files:
+            raise DamagedFileError(path, f"n_layers is {headers.shape.n_layers}, but the tensor {name!r} is not there")
