@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headspaces.errors import DamagedFileError, InputError, made_by
 
@@ -91,36 +91,61 @@ def read_patiently(path: str | Path, read: Callable[[], T]) -> T:
         time.sleep(wait)
 
 
+class SteadyFile(io.FileIO):
+    """An unbuffered file for a library that expects every read and write to be whole, and breaks on those that fail.
+
+    Reads give all that they are asked for, as far as the file goes (a buffered file takes EAGAIN for its end, and one
+    system call ends at 2 GiB). A write that fails is kept in :attr:`failed` and nothing more is written: HDF5, told of
+    it, would end the process later, when it closes other files.
+    """
+
+    failed: OSError | None = None
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer; return how far."""
+        view, done = memoryview(buffer).cast("B"), 0
+        while done < len(view) and (n := _answered(super().readinto(view[done:]))):
+            done += n
+        return done
+
+    def write(self, data: Any) -> int:
+        """Write all of the data, or keep the reason."""
+        view, done = memoryview(data).cast("B"), 0
+        try:
+            while self.failed is None and done < len(view):
+                done += _answered(super().write(view[done:]))
+        except OSError as error:
+            self.failed = error
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Cut the file, or keep the reason."""
+        try:
+            if self.failed is None:
+                return super().truncate(size)
+        except OSError as error:
+            self.failed = error
+        return size or 0
+
+
+def _answered(number: int | None) -> int:
+    if number is None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return number
+
+
 def read_bytes(path: str | Path, begin: int = 0, size: int | None = None) -> bytearray:
     """Read a file, or as much of a part of it as there is; errors as in :func:`read_patiently`."""
 
     def read() -> bytearray:
-        with Path(path).open("rb", buffering=0) as file:
+        with SteadyFile(path) as file:
             left = file.seek(0, io.SEEK_END) - begin
             data = bytearray(max(0, left if size is None else min(left, size)))
             file.seek(begin)
-            with memoryview(data) as view:
-                n = read_into(file, view)
-            del data[n:]
+            del data[file.readinto(data) :]
             return data
 
     return read_patiently(path, read)
-
-
-def read_into(file: io.FileIO, buffer: memoryview) -> int:
-    """Fill a buffer as far as a file goes; return how far that was.
-
-    A buffered reader would take a read that had to wait (EAGAIN) for the file's end.
-    """
-    done = 0
-    while done < len(buffer):
-        n = file.readinto(buffer[done:])
-        if n is None:
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        if n == 0:
-            break
-        done += n
-    return done
 
 
 def set_aside(error: DamagedFileError) -> str:

@@ -8,7 +8,6 @@ is the system's fault, not the file's. Other readers of HDF5 do not look behind 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import os
@@ -26,7 +25,7 @@ import numpy as np
 import headspaces
 from headspaces.dimensions import dimension_fault
 from headspaces.errors import DamagedFileError
-from headspaces.files import read_into, read_patiently, system_errno, whole_file
+from headspaces.files import SteadyFile, read_patiently, whole_file
 
 FORMAT_VERSION = 1
 T = TypeVar("T")
@@ -47,8 +46,8 @@ def write_arrays(path: str | Path, kind: str, arrays: Mapping[str, np.ndarray], 
     attributes
         Root attributes beside the format, its version and the package's version.
     """
-    with whole_file(path) as beside:
-        with h5py.File(beside, "w", libver="latest") as file:
+    with whole_file(path) as beside, SteadyFile(beside, "w+") as stream:
+        with h5py.File(stream, "w", libver="latest") as file:
             for name, array in arrays.items():
                 file.create_dataset(name, data=array)
             file.attrs.update({
@@ -57,10 +56,12 @@ def write_arrays(path: str | Path, kind: str, arrays: Mapping[str, np.ndarray], 
                 "format_version": FORMAT_VERSION,
                 "package_version": headspaces.__version__,
             })  # fmt: skip
-        with beside.open("rb+") as stream:
-            digest = hashlib.file_digest(stream, "sha256").digest()
-            stream.seek(0, io.SEEK_END)
-            stream.write(_SUM_MARK + digest)
+        stream.seek(0)
+        digest = hashlib.file_digest(stream, "sha256").digest()
+        stream.seek(0, io.SEEK_END)
+        stream.write(_SUM_MARK + digest)
+        if stream.failed:
+            raise stream.failed
 
 
 def read_arrays(path: str | Path, kind: str, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
@@ -106,13 +107,10 @@ def _read(path: str | Path, kind: str, read: Callable[[h5py.File], T]) -> T:
     def attempt() -> T:
         state = Path(path).stat()
         _check_sum(os.fspath(path), state.st_ino, state.st_size, state.st_mtime_ns)
-        try:
-            with h5py.File(path, "r") as file:
-                _check_kind(file, path, kind)
-                return read(file)
-        except (OSError, RuntimeError, KeyError) as error:
-            # The sum was right, so the system failed; HDF5 raises what it likes and may keep the system's number.
-            raise OSError(system_errno(error) or errno.EIO, str(error)) from error
+        # HDF5 gets its bytes from our file: its own driver buries what the system said, or dies of it.
+        with SteadyFile(path) as stream, h5py.File(stream, "r") as file:
+            _check_kind(file, path, kind)
+            return read(file)
 
     return read_patiently(path, attempt)
 
@@ -122,13 +120,13 @@ def _check_sum(path: str, *_: int) -> None:
     """Compare a file with its checksum, once for each state of it that this process meets."""
     length = len(_SUM_MARK) + hashlib.sha256().digest_size
     buffer, digest = memoryview(bytearray(2**22)), hashlib.sha256()
-    with Path(path).open("rb", buffering=0) as file:
+    with SteadyFile(path) as file:
         left = max(file.seek(0, io.SEEK_END) - length, 0)
         file.seek(0)
-        while left and (n := read_into(file, buffer[:left])):
+        while left and (n := file.readinto(buffer[:left])):
             digest.update(buffer[:n])
             left -= n
-        expected = bytes(buffer[: read_into(file, buffer[: length + 1])])
+        expected = bytes(buffer[: file.readinto(buffer[: length + 1])])
     if expected != _SUM_MARK + digest.digest():
         raise DamagedFileError(path, "not a readable HDF5 file (cut off or changed: its checksum differs)")
 
