@@ -23,7 +23,7 @@ class DamagedFileError(InputError):
 
     def __init__(self, path: str | PathLike[str], what: str) -> None:
         self.path, self.what = Path(path), what
-        made = f", made by the rule {rule!r}" if (rule := made_by(self.path)) else ""
+        made = f", made by the rule {rule!r}," if (rule := made_by(self.path)) else ""
         super().__init__(
             f"{path}: {what}; the file{made} stays where it is: move it away and run the workflow to make it anew"
         )

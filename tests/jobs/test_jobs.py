@@ -1,3 +1,4 @@
+import errno
 import os
 import platform
 import subprocess
@@ -6,11 +7,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.project import ROOT
 from threadpoolctl import threadpool_info
 
 from headspaces.errors import InputError
 from headspaces.files import whole_file
-from headspaces.jobs.code import SOURCE, sources
+from headspaces.jobs.code import SOURCE, script_code
 from headspaces.threads import map_in_order, worker_count
 
 
@@ -47,13 +49,14 @@ def test_a_full_disk_is_said(tmp_path):
         fail()
 
 
-def test_sources_are_the_import_closure():
-    names = {Path(file).relative_to(SOURCE).as_posix() for file in sources("overlaps")}
-    assert names == {f"headspaces/{name}.py" for name in ("overlaps", "devices", "jobs", "errors")}
-    of_bases = {Path(file).name for file in sources("bases")}
-    assert "overlaps.py" not in of_bases
-    assert {"bases.py", "heads.py"} <= of_bases
-    assert all(file.startswith(str(SOURCE)) for file in sources("observed"))
+def code_of(script):
+    return {Path(file).relative_to(SOURCE / "headspaces").as_posix() for file in script_code(SCRIPTS / f"{script}.py")}
+
+
+def test_a_jobs_code_is_the_import_closure_of_its_script():
+    assert {"geometry/bases.py", "geometry/heads.py", "store.py", "files.py"} <= code_of("bases")
+    assert "geometry/overlaps.py" not in code_of("bases")
+    assert "geometry/overlaps.py" in code_of("overlaps")
 
 
 def test_results_come_in_order_on_bounded_threads(monkeypatch):
@@ -73,6 +76,9 @@ def test_results_come_in_order_on_bounded_threads(monkeypatch):
 def test_worker_count(value, expected, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", value)
     assert worker_count() == (expected or len(os.sched_getaffinity(0)))
+
+
+SCRIPTS = ROOT / "workflow" / "scripts"
 
 
 SCRIPT = """
@@ -107,6 +113,31 @@ def test_a_fault_ends_a_job_with_its_traceback(tmp_path):
     for text in (done.stderr, log):
         assert "Traceback" in text
         assert "ZeroDivisionError" in text
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ENOMEM, errno.EACCES])
+def test_an_error_of_the_system_ends_a_job_in_the_systems_words(number, tmp_path):
+    done, log = run_job(tmp_path, f"raise OSError({number}, 'said', 'a.txt')")
+    assert done.returncode == 1
+    assert done.stderr == f"started\nerror: a.txt: {os.strerror(number)}; mend that and run again\n"
+    assert "Traceback" in log
+
+
+def test_a_damaged_file_is_set_aside_and_never_deleted(tmp_path):
+    """Twice: what was set aside before is not overwritten."""
+    path = tmp_path / "results/nulls/m/rotation.0000-0000.h5"
+    path.parent.mkdir(parents=True)
+    for name, content in (("damaged", "first"), ("damaged.1", "second")):
+        path.write_text(content)
+        done, _ = run_job(
+            tmp_path, f"raise __import__('headspaces.errors').errors.DamagedFileError({str(path)!r}, 'x')"
+        )
+        assert done.stderr.splitlines()[1:] == [
+            f"error: {path}: x; the rule 'null_shard' makes it, it is set aside as {path.name}.{name}: run again to "
+            "make it anew"
+        ]
+        assert path.with_name(f"{path.name}.{name}").read_text() == content
+        assert not path.exists()
 
 
 FAULTS = """

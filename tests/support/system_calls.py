@@ -1,4 +1,4 @@
-"""The jobs of a tiny study in one process, each tried with system calls that fail: run with ``system_calls.c`` preloaded.
+"""The jobs of a tiny study, each tried with system calls that fail; run it with ``system_calls.c`` preloaded.
 
 ``python -m support.system_calls FOLDER EVERY`` tries every EVERY-th fault and prints JSON: how many faults there were,
 how many ended in one line, and what went wrong.
@@ -225,7 +225,7 @@ class Faults:
             os.write(writer, json.dumps([status, said[-2000:], self.library.faults()]).encode())
             os._exit(0)
         os.close(writer)
-        with open(reader, "rb") as pipe:
+        with os.fdopen(reader, "rb") as pipe:
             answer = pipe.read()
         ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         return tuple(json.loads(answer)) if ended == 0 else (ended, f"ended by signal {-ended}", 1)
