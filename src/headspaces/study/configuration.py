@@ -6,6 +6,7 @@ a checkpoint's headers only when a source is named on the command line.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from headspaces.errors import DamagedFileError, InputError
+from headspaces.files import set_aside
 from headspaces.spaces import KINDS
 from headspaces.study.models import SMALL_BYTES, Model, read_models, select_models
 from headspaces.study.names import model_name, read_names
@@ -178,8 +180,8 @@ def own_model(source: str, headers: Headers | None = None, checkpoint: str = "")
     if headers is None and source.startswith("hub:") and known.is_file():
         try:
             headers = load_headers(known)
-        except DamagedFileError:
-            known.unlink()
+        except DamagedFileError as error:
+            logging.getLogger("headspaces").warning("%s", set_aside(error))
         headers = headers if headers and headers.source == source else None
     headers = headers or read_headers(source)
     # A whole repository is fetched and run only where it is small; big bases are kept in float32, good to six digits.
