@@ -121,10 +121,8 @@ def test_a_damaged_file_is_set_aside_and_never_deleted(tmp_path):
         done, _ = run_job(
             tmp_path, f"raise __import__('headspaces.errors').errors.DamagedFileError({str(path)!r}, 'x')"
         )
-        assert done.stderr.splitlines()[1:] == [
-            f"error: {path}: x; the rule 'null_shard' makes it, it is set aside as {path.name}.{name}: run again to "
-            "make it anew"
-        ]
+        where = f"it is set aside as {path.name}.{name}: run again to make it anew"
+        assert done.stderr.splitlines()[1:] == [f"error: {path}: x; the rule 'null_shard' makes it, {where}"]
         assert path.with_name(f"{path.name}.{name}").read_text() == content
         assert not path.exists()
 

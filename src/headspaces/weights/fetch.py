@@ -93,7 +93,7 @@ def _stream_kept(
     kept = {name: read_bytes(path, tensors[name].begin, tensors[name].size) for name in names}
     if any(hashlib.sha256(data).hexdigest() != sums[name] for name, data in kept.items()):
         return None
-    return lambda _, wanted: ((name, [kept[name]]) for name in wanted)
+    return lambda _, wanted: ((name, [memoryview(kept[name])]) for name in wanted)
 
 
 def _stored(tensor: TensorHeader) -> TensorHeader:
