@@ -90,17 +90,23 @@ def dataset_names(path: str | Path, kind: str) -> list[str]:
         return _dataset_names(file)
 
 
+def file_kind(path: str | Path) -> str:
+    """Return what an undamaged file says it is: ``overlaps``, ``nulls``, …; errors as in :func:`read_arrays`."""
+    with _opened(path, None) as file:
+        return str(file.attrs["format"]).removeprefix("headspaces-")
+
+
 _SUM_MARK = b"SHA256 of all before: "
 """Stands behind the end of an HDF5 file, before the 32 bytes of its checksum."""
 
 
 @contextmanager
-def _opened(path: str | Path, kind: str) -> Iterator[h5py.File]:
+def _opened(path: str | Path, kind: str | None) -> Iterator[h5py.File]:
     try:
         state = Path(path).stat()
         _check_sum(os.fspath(path), state.st_ino, state.st_size, state.st_mtime_ns)
         with h5py.File(path, "r") as file:
-            _check_kind(file, path, kind)
+            _check_kind(file, path, kind or str(file.attrs.get("format")).removeprefix("headspaces-"))
             yield file
     except OSError as error:
         raise DamagedFileError(path, f"not a readable HDF5 file ({error})") from error
