@@ -10,8 +10,8 @@ from support.tiny_results import SHAPE, overlaps
 
 import headspaces
 from headspaces import command_line, files, store
-from headspaces.dimensions import dimensions_of
 from headspaces.errors import DamagedFileError, InputError
+from headspaces.fields import find_field
 from headspaces.nulls.samples import NullRun, null_shard
 from headspaces.spaces import Shape
 from headspaces.store import dataset_names, read_arrays, read_attributes, write_arrays
@@ -167,7 +167,7 @@ def test_a_shard_of_fewer_samples_than_it_says_is_refused(tmp_path):
     arrays, says = null_shard(run, "rotation", range(3)), {"n_samples": 3, "n_layers": 2}
     write_arrays(tmp_path / "whole.h5", "null-shard", arrays, says)
     assert read_arrays(tmp_path / "whole.h5", "null-shard").keys() == arrays.keys()
-    assert all(dimensions_of("null-shard", name) for name in arrays)
+    assert all(find_field("null-shard", name) for name in arrays)
     write_arrays(tmp_path / "short.h5", "null-shard", arrays, says | {"n_samples": 4})
     with pytest.raises(
         DamagedFileError, match=r"short\.h5: n_samples is 4, but '.*/rotation/\w+' has 3 in dimension 0"

@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping
+import posixpath
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -23,8 +24,8 @@ import h5py
 import numpy as np
 
 import headspaces
-from headspaces.dimensions import dimension_fault
 from headspaces.errors import DamagedFileError
+from headspaces.fields import LABELS, describe_dimension, dimension_fault, find_field
 from headspaces.files import SteadyFile, read_patiently, whole_file
 
 FORMAT_VERSION = 1
@@ -42,7 +43,8 @@ def write_arrays(path: str | Path, kind: str, arrays: Mapping[str, np.ndarray], 
     kind
         What the file is (``bases``, ``overlaps``, …): its format is ``headspaces-{kind}``.
     arrays
-        Datasets by their path inside the file, such as ``within/O/rho``.
+        Datasets by their path inside the file, such as ``within/O/rho``. Those of :mod:`headspaces.fields` get their
+        dimensions as HDF5 dimension scales, and ``units`` and ``long_name`` as attributes.
     attributes
         Root attributes beside the format, its version and the package's version.
     """
@@ -50,6 +52,7 @@ def write_arrays(path: str | Path, kind: str, arrays: Mapping[str, np.ndarray], 
         with h5py.File(stream, "w", libver="latest") as file:
             for name, array in arrays.items():
                 file.create_dataset(name, data=array)
+            _label(file, kind, arrays)
             file.attrs.update({
                 **attributes,
                 "format": f"headspaces-{kind}",
@@ -95,21 +98,26 @@ def read_attributes(path: str | Path, kind: str) -> dict[str, str | int | float 
 
 
 def dataset_names(path: str | Path, kind: str) -> list[str]:
-    """Return the paths of all datasets in a file, sorted; errors as in :func:`read_arrays`."""
+    """Return the paths of all datasets in a file but its dimension scales, sorted; errors as in :func:`read_arrays`."""
     return _read(path, kind, _dataset_names)
+
+
+def file_kind(path: str | Path) -> str:
+    """Return what an undamaged file says it is: ``overlaps``, ``nulls``, …; errors as in :func:`read_arrays`."""
+    return _read(path, None, lambda file: str(file.attrs["format"]).removeprefix("headspaces-"))
 
 
 _SUM_MARK = b"SHA256 of all before: "
 """Stands behind the end of an HDF5 file, before the 32 bytes of its checksum."""
 
 
-def _read(path: str | Path, kind: str, read: Callable[[h5py.File], T]) -> T:
+def _read(path: str | Path, kind: str | None, read: Callable[[h5py.File], T]) -> T:
     def attempt() -> T:
         state = Path(path).stat()
         _check_sum(os.fspath(path), state.st_ino, state.st_size, state.st_mtime_ns)
         # HDF5 gets its bytes from our file: its own driver buries what the system said, or dies of it.
         with SteadyFile(path) as stream, h5py.File(stream, "r") as file:
-            _check_kind(file, path, kind)
+            _check_kind(file, path, kind or str(file.attrs.get("format")).removeprefix("headspaces-"))
             return read(file)
 
     return read_patiently(path, attempt)
@@ -133,8 +141,59 @@ def _check_sum(path: str, *_: int) -> None:
 
 def _dataset_names(file: h5py.File) -> list[str]:
     names: list[str] = []
-    file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+    file.visititems(
+        lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) and not item.is_scale else None
+    )
     return sorted(names)
+
+
+def _label(file: h5py.File, kind: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Give the datasets of the data dictionary their dimensions, units and meanings.
+
+    A scale lies in the innermost group that holds all datasets of its dimension, where netCDF's readers look for it,
+    and does not stand in the way of a dataset of its name elsewhere (``pairs/O/layer``).
+    """
+    users: dict[str, list[tuple[str, int]]] = {}
+    for name in arrays:
+        if (found := find_field(kind, name)) is None:
+            continue
+        field, dimensions = found
+        if len(dimensions) != file[name].ndim:
+            raise ValueError(f"{name} has the shape {file[name].shape}, its dimensions are {dimensions}")
+        file[name].attrs.update({"long_name": field.meaning, **({"units": field.unit} if field.unit else {})})
+        for axis, dimension in enumerate(dimensions):
+            users.setdefault(dimension, []).append((name, axis))
+    scales = {dimension: _scale(file, dimension, places) for dimension, places in users.items()}
+    axes: dict[str, list[str]] = {}
+    for dimension, places in users.items():
+        # What h5py's attach_scale writes holds bytes of memory that nobody set: no two files would be the same.
+        listed = np.array([(file[name].ref, axis) for name, axis in places], dtype=_REFERENCES)
+        scales[dimension].attrs.create("REFERENCE_LIST", listed)
+        for name, axis in places:
+            axes.setdefault(name, [""] * file[name].ndim)[axis] = dimension
+    for name, of_axes in axes.items():
+        references = np.empty(len(of_axes), dtype=object)
+        for axis, dimension in enumerate(of_axes):
+            references[axis] = np.array([scales[dimension].ref], dtype=h5py.ref_dtype)
+        file[name].attrs.create("DIMENSION_LIST", references, dtype=h5py.vlen_dtype(h5py.ref_dtype))
+
+
+_REFERENCES = [("dataset", h5py.ref_dtype), ("dimension", np.int32)]
+
+
+def _scale(file: h5py.File, dimension: str, places: Sequence[tuple[str, int]]) -> h5py.Dataset:
+    """Make the scale of a dimension: its coordinates, 0, 1, … where nothing else is said."""
+    sizes = {name: file[name].shape[axis] for name, axis in places}
+    size = next(iter(sizes.values()))
+    if set(sizes.values()) != {size}:
+        raise ValueError(f"the dimension {dimension} has several lengths: {sizes}")
+    labels = LABELS.get(dimension)
+    group = posixpath.commonpath([f"/{posixpath.dirname(name)}" for name in sizes])
+    values = np.arange(size) if labels is None else np.array(labels, dtype=h5py.string_dtype())
+    scale = file.create_dataset(posixpath.join(group, dimension), data=values)
+    scale.make_scale(dimension)
+    scale.attrs["long_name"] = describe_dimension(dimension)
+    return scale
 
 
 def _check_kind(file: h5py.File, path: str | Path, kind: str) -> None:
