@@ -311,15 +311,6 @@ def test_an_export_is_read_back(run: Any, model: Path, tmp_path: Path, capsys: p
         np.testing.assert_array_equal(tree["cross/OK/rho"].values, opened.overlaps("OK").values)
         np.testing.assert_array_equal(tree["within/O/angle"].values, opened.angles("O").values)
         assert tree["cross/OK/rho"].dims == ("writer_layer", "reader_layer", "writer_head", "reader_kv_head")
-    # The pipeline's own file has the same form: it answers where the checkpoint does not.
-    (tmp_path / "results" / "overlaps").mkdir(parents=True)
-    target.rename(tmp_path / "results" / "overlaps" / "tiny.h5")
-    assert run("pairs", model, "--unfolded", "--top", 1)["from"].endswith("overlaps/tiny.h5")
-    table = tmp_path / "tiny.csv"
-    assert main(["export", str(model), str(table), "--spaces", "V,OK"]) == 0
-    found = headspaces.read(table)
-    assert found.sizes["row"] == LAYERS + 3 * HEADS * GROUPS
-    assert set(found["spaces"].values.tolist()) == {"V", "OK"}
 
 
 def small(tensors: dict[str, np.ndarray], folder: Path, layers: int, heads: int) -> Path:
