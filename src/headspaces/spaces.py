@@ -10,6 +10,12 @@ from dataclasses import dataclass
 KINDS = "OQKV"
 """The four kinds of head spaces: what is written (O) and what queries, keys and values read (Q, K, V)."""
 
+NULLS = ("rotation", "reassignment")
+"""The two null models of RW section 5.1, which mix columns; RW's tables and figures compare with these."""
+
+SWAP = "swap"
+"""The null model of the spaces alone, which depends on no basis."""
+
 
 @dataclass(frozen=True)
 class Shape:

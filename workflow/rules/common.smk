@@ -17,6 +17,7 @@ from headspaces.devices import asked_device
 from headspaces.errors import InputError
 from headspaces.jobs.code import hand_on_environment, script_code
 from headspaces.jobs.locks import release_dead_locks
+from headspaces.spaces import NULLS, SWAP
 from headspaces.study.models import local_files
 
 hand_on_environment()
@@ -30,7 +31,6 @@ except InputError as error:
 MODELS = STUDY.models
 SETTINGS = STUDY.settings
 TEXT = re.sub(r"[^A-Za-z0-9._-]+", "-", SETTINGS["activations"]["text"]).strip("-.")
-NULL_MODELS = ["rotation", "reassignment"]
 STAGES = ["overlaps", "nulls", "self_heads", "activations", "affinity", "attention"]
 
 
@@ -56,7 +56,7 @@ wildcard_constraints:
     study=re.escape(STUDY.name),
     block=r"layers\d+-\d+",
     text=re.escape(TEXT),
-    null="|".join(NULL_MODELS),
+    null="|".join(NULLS),
     samples=r"\d{4}-\d{4}",
     table="|".join(TABLES),
     figure="|".join(FIGURES),
@@ -76,12 +76,14 @@ def blocks(stage, suffix):
 
 
 def null_shards(wildcards):
-    """Shards of both null models that hold the samples which the study asks for."""
-    size = MODELS[wildcards.model].samples_per_shard
+    """Shards of all null models that hold the samples which the study asks for."""
+    model, samples = MODELS[wildcards.model], SETTINGS["nulls"]["samples"]
+    sizes = dict.fromkeys(NULLS, model.samples_per_shard)
+    sizes[SWAP] = model.swap_samples_per_shard(SETTINGS["nulls"]["swap"]["sweeps"])
     return [
-        f"results/nulls/{wildcards.model}/{null}.{first:04d}-{first + size - 1:04d}.h5"
-        for null in NULL_MODELS
-        for first in range(0, SETTINGS["nulls"]["samples"], size)
+        f"results/nulls/{model.name}/{null}.{first:04d}-{first + size - 1:04d}.h5"
+        for null, size in sizes.items()
+        for first in range(0, samples, size)
     ]
 
 

@@ -22,6 +22,7 @@ rule plan:
         headers={name: f"results/weights/{name}/headers.json" for name in MODELS},
         machine=SETTINGS.get("plan"),
         samples=SETTINGS["nulls"]["samples"],
+        swap=SETTINGS["nulls"]["swap"],
         tokens=SETTINGS["activations"]["windows"]
         * SETTINGS["activations"]["window_tokens"],
     script:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from headspaces.costs.requests import n_threads, stage_cost
-from headspaces.costs.stages import MIB, STAGES, START_SECONDS, Workload, n_parameters
+from headspaces.costs.stages import MIB, NULL_MODELS, STAGES, START_SECONDS, Workload, n_parameters
 from headspaces.files import whole_file
 from headspaces.study.models import Model
 from headspaces.weights.headers import Headers, load_headers
@@ -123,7 +123,7 @@ def plan_study(
         known = _known_headers(model, headers.get(model.name, ""))
         wanted = {"weights", "bases", *stages[model.name]}
         # The samples are drawn in jobs of their own.
-        wanted |= {"null_shard"} if "nulls" in wanted else set()
+        wanted |= {"null_shard", "swap_start", "swap_shard"} if "nulls" in wanted else set()
         rows.extend(_planned(model, stage, known, machine, work) for stage in STAGES if stage in wanted)
     return rows
 
@@ -138,8 +138,8 @@ def _known_headers(model: Model, path: str | Path) -> Headers | None:
 
 def _planned(model: Model, stage: str, headers: Headers | None, machine: Machine, work: Workload) -> PlannedStage:
     threads = min(machine.cores, n_threads(stage, model))
-    cost = stage_cost(stage, model, Workload(threads, work.samples, work.tokens))
-    pairs = {"overlaps": model.n_observed_pairs, "null_shard": 2 * work.samples * model.n_observed_pairs}
+    cost = stage_cost(stage, model, replace(work, threads=threads))
+    n_samples = {"null_shard": NULL_MODELS * work.samples, "swap_shard": work.samples, "overlaps": 1}
     disk = headers.n_bytes() if stage == "weights" and headers and model.source.startswith("hub:") else cost.disk
     return PlannedStage(
         model=model.name,
@@ -148,7 +148,7 @@ def _planned(model: Model, stage: str, headers: Headers | None, machine: Machine
         kinds=model.kinds,
         known_from="headers" if headers else "shape",
         jobs=cost.jobs,
-        n_pairs=pairs.get(stage, 0),
+        n_pairs=n_samples.get(stage, 0) * model.n_observed_pairs,
         fetch_bytes=_fetched(model, stage, headers),
         operations=round(cost.operations),
         memory_mib=round(cost.memory / MIB),

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headspaces.costs.sizes import Size
+from headspaces.spaces import NULLS
 from headspaces.study.models import BLOCK_BYTES, Model
 
-NULL_MODELS = 2
-"""Rotation and reassignment."""
+NULL_MODELS = len(NULLS)
+"""RW's null models; the swap null has jobs of its own."""
 
 START_SECONDS = 4.0
 """Start of a job: Snakemake's own process, and the imports of the one that computes."""
@@ -52,11 +53,15 @@ class Workload:
         Samples of each null model.
     tokens
         Tokens of the text that models are run on.
+    burn_in, sweeps
+        Of the swap null model: sweeps before all samples, and of each.
     """
 
     threads: int = 1
     samples: int = 30
     tokens: int = 2048
+    burn_in: int = 10
+    sweeps: int = 1
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,7 @@ def _overlaps(model: Model, work: Workload) -> Cost:
 
 
 def _null_shard(model: Model, work: Workload) -> Cost:
-    """Draw the samples of both null models, in shards.
+    """Draw the samples of RW's null models, in shards.
 
     A sample takes :attr:`Model.null_sample_operations`, orthonormalisation (two rounds of Cholesky QR, 8 D d^2 a head),
     and the closest pair within each layer (``F^T G`` and squarings, 2 D d^2 + 10 d^3 a pair); all that at two thirds
@@ -158,6 +163,33 @@ def _null_shard(model: Model, work: Workload) -> Cost:
     return Cost(memory, 8 * samples * size.null_numbers, samples * sample, jobs, in_shard / samples)
 
 
+def _swap_start(model: Model, work: Workload) -> Cost:
+    """Burn the swap null model in, in blocks of layers; the bases that samples start from stay.
+
+    In memory: a block's bases as stored and after the burn-in; for each thread a layer's, copied, and polished.
+    """
+    size, number = Size(model), 0.5 if model.nulls_dtype == "float32" else 1.0
+    operations = 1.5 * number * work.burn_in * model.sweep_operations
+    memory = PROCESS + size.block * (size.stored + number) + work.threads * size.panel * 4 * number
+    return Cost(memory, model.bases_bytes * number, operations, len(model.blocks), size.block_share)
+
+
+def _swap_shard(model: Model, work: Workload) -> Cost:
+    """Draw the samples of the swap null model, in shards: sweeps, and then the pairs as for the others.
+
+    In memory: the sample's bases where reads are compared with writes; for each thread a layer's, copied, and polished.
+    """
+    size, shape, d = Size(model), model.shape, model.shape.d_head
+    number = 0.5 if model.nulls_dtype == "float32" else 1.0
+    closest = size.within * (2 * shape.d_model * d**2 + 10 * d**3)
+    sample = 1.5 * number * (model.pair_operations + work.sweeps * model.sweep_operations + closest)
+    held = model.bases_bytes * number if size.readers else 0
+    memory = PROCESS + held + work.threads * (2 * TILES + size.panel * 4 * number) + 4 * size.square
+    per_shard = model.swap_samples_per_shard(work.sweeps)
+    jobs, longest = -(-work.samples // per_shard), min(per_shard, work.samples) / work.samples
+    return Cost(memory, 8 * work.samples * size.null_numbers, work.samples * sample, jobs, longest)
+
+
 def _nulls(model: Model, work: Workload) -> Cost:
     """Put the shards together, and draw random subspaces beside them: as many sets of heads as there are samples."""
     size, shape, d = Size(model), model.shape, model.shape.d_head
@@ -166,7 +198,7 @@ def _nulls(model: Model, work: Workload) -> Cost:
     operations = work.samples * (
         sum(counts) * 30 * shape.d_model * d**2 + pairs * (2 * shape.d_model * d**2 + 10 * d**3)
     )
-    disk = 8 * NULL_MODELS * work.samples * size.null_numbers
+    disk = 8 * (NULL_MODELS + 1) * work.samples * size.null_numbers
     return Cost(PROCESS + 3 * disk + work.threads * (TILES + 4 * size.panel), disk, 1.5 * operations)
 
 
@@ -250,6 +282,8 @@ STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
     "bases": _bases,
     "overlaps": _overlaps,
     "null_shard": _null_shard,
+    "swap_start": _swap_start,
+    "swap_shard": _swap_shard,
     "nulls": _nulls,
     "self_heads": _self_heads,
     "affinity": _affinity,

@@ -62,7 +62,7 @@ def swapped(
 def rounds(
     heads: Int[np.ndarray, " head"], rng: np.random.Generator
 ) -> Iterator[tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]]:
-    """Rounds of a tournament in which every head meets every other one once, in random order.
+    """Pair the heads in rounds so that every head meets every other one once, in random order.
 
     The pairs of a round share no head, so that they can be exchanged together. The reverse of an order is as likely as
     the order, which makes a sweep reversible.

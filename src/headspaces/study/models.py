@@ -62,31 +62,58 @@ class Model:
         return {f"layers{block[0]:03d}-{block[-1]:03d}": block for block in blocks}
 
     @property
+    def n_pairs_within(self) -> int:
+        """Number of unordered head pairs of one kind within a layer."""
+        counts = [self.shape.n_heads(kind) for kind in self.kinds]
+        return sum(n * (n - 1) // 2 for n in counts) * self.shape.n_layers
+
+    @property
     def n_observed_pairs(self) -> int:
         """Number of observed head pairs: unordered within a layer and kind, writer to every later reader across."""
-        shape = self.shape
-        within = sum(shape.n_heads(kind) * (shape.n_heads(kind) - 1) // 2 for kind in self.kinds) * shape.n_layers
+        shape, within = self.shape, self.n_pairs_within
         layer_pairs = shape.n_layers * (shape.n_layers - 1) // 2
         readers = sum(shape.n_heads(kind) for kind in self.kinds if kind != "O")
         return within + (layer_pairs * shape.n_query_heads * readers if "O" in self.kinds else 0)
 
     @property
-    def null_sample_operations(self) -> int:
-        """Floating-point operations of one null sample: the operator algorithm over all pairs, and the rotations.
+    def pair_operations(self) -> int:
+        """Floating-point operations of the operator algorithm over all pairs.
 
-        ``D^2`` a pair and ``D^2 d`` a head (see :mod:`headspaces.geometry.kernel`); a rotation of ``n d`` columns
-        applies ``n d`` reflectors to D rows, ``2 D (n d)^2``.
+        ``D^2`` a pair and ``D^2 d`` a head (see :mod:`headspaces.geometry.kernel`).
         """
-        shape, d_model = self.shape, self.shape.d_model
+        shape = self.shape
+        columns = sum(shape.n_heads(kind) for kind in self.kinds) * shape.d_head * shape.n_layers
+        return shape.d_model**2 * (self.n_observed_pairs + columns)
+
+    @property
+    def null_sample_operations(self) -> int:
+        """Floating-point operations of one sample of RW's null models: all pairs, and the rotations.
+
+        A rotation of ``n d`` columns applies ``n d`` reflectors to D rows, ``2 D (n d)^2``.
+        """
+        shape = self.shape
         widths = [shape.n_heads(kind) * shape.d_head for kind in self.kinds]
-        forming = d_model**2 * sum(widths) * shape.n_layers
-        rotating = 2 * d_model * sum(width**2 for width in widths) * shape.n_layers
-        return d_model**2 * self.n_observed_pairs + forming + rotating
+        return self.pair_operations + 2 * shape.d_model * sum(width**2 for width in widths) * shape.n_layers
+
+    @property
+    def sweep_operations(self) -> int:
+        """Floating-point operations of one sweep of the swap null model, at the rate of products.
+
+        Three products of ``D x d`` and ``d x d`` a pair, and a singular value decomposition that takes the time of
+        products of ``100 d^3``.
+        """
+        d_model, d_head = self.shape.d_model, self.shape.d_head
+        return self.n_pairs_within * (6 * d_model * d_head**2 + 100 * d_head**3)
 
     @property
     def samples_per_shard(self) -> int:
-        """Null samples of one job, by the operations that they take."""
+        """Samples of one job of RW's null models, by the operations that they take."""
         return max(1, min(SHARD_SAMPLES, SHARD_OPERATIONS // self.null_sample_operations))
+
+    def swap_samples_per_shard(self, sweeps: int) -> int:
+        """Count the samples of one job of the swap null model, by the operations that they take."""
+        operations = self.pair_operations + sweeps * self.sweep_operations
+        return max(1, min(SHARD_SAMPLES, SHARD_OPERATIONS // operations))
 
 
 def model_name(source: str) -> str:

@@ -14,8 +14,9 @@ from jaxtyping import Float
 
 from headspaces.geometry.statistics import above_all, below_all, quantile_band, spread_ratio
 from headspaces.report.figures.pk_numbers import AFFINITY_NUMBERS
-from headspaces.report.results import NULLS, Comparison, ModelResults
+from headspaces.report.results import Comparison, ModelResults
 from headspaces.report.tidy_frames import tidy
+from headspaces.spaces import NULLS
 
 Row = dict[str, Any]
 GRID = 200
