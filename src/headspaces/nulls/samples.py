@@ -29,7 +29,7 @@ from headspaces.nulls.draws import generator, orthonormalised, random_subspaces,
 from headspaces.spaces import Shape
 from headspaces.threads import map_in_order
 
-MIXED: Mapping[str, Callable[[Array, np.random.Generator], Array]] = {
+NULL_MODELS: Mapping[str, Callable[[Array, np.random.Generator], Array]] = {
     "rotation": rotated,
     "reassignment": reassigned,
 }
@@ -88,7 +88,7 @@ class NullRun:
         _, exponent = np.frexp(np.abs(factors).max(initial=0.0))
         scaled = np.ldexp(factors, 1 - exponent).astype(self.dtype)
         columns = self.place(scaled.transpose(0, 2, 1).reshape(-1, d_model))
-        columns = MIXED[null](columns.T, generator(self.seed, self.model, layer, kind, null, sample)).T
+        columns = NULL_MODELS[null](columns.T, generator(self.seed, self.model, layer, kind, null, sample)).T
         return orthonormalised(columns.reshape(n_heads, d_head, d_model).swapaxes(1, 2), self.rtol)
 
     @property
