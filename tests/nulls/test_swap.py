@@ -237,8 +237,14 @@ def test_a_sample_has_all_fields_and_keeps_every_mean(small):
     found = null_shard(small, "swap", range(3))
     others = null_shard(NullRun(small.factors, small.shape, "OQKV", "model", 7,
                                 figure_layers=small.figure_layers), "rotation", range(3))  # fmt: skip
-    assert set(found) == {name.replace("rotation", "swap") for name in others}
+    tails = {
+        f"{place}/swap/{name}"
+        for place in [*(f"within/{kind}" for kind in "OQKV"), *(f"cross/O{kind}" for kind in "QKV")]
+        for name in ("max", "skewness")
+    }
+    assert set(found) == {name.replace("rotation", "swap") for name in others} | tails
     assert all(found[name.replace("rotation", "swap")].shape == array.shape for name, array in others.items())
+    np.testing.assert_array_equal(found["within/K/swap/max"][:, 2], found["pairs/K/swap/rho"].max(axis=1))
     rho = observed(small)
     for kind in "OQKV":
         pairs = np.triu_indices(small.shape.n_heads(kind), 1)

@@ -91,6 +91,10 @@ class NullRun:
         columns = NULL_MODELS[null](columns.T, generator(self.seed, self.model, layer, kind, null, sample)).T
         return orthonormalised(columns.reshape(n_heads, d_head, d_model).swapaxes(1, 2), self.rtol)
 
+    def statistics(self, rho: Float[np.ndarray, "condition pair"]) -> dict[str, Float[np.ndarray, " condition"]]:
+        """Summarise a sample's pairs by condition."""
+        return pair_statistics(rho)
+
     @property
     def settings(self) -> dict[str, int]:
         """Settings of the null model itself, which all its shards share."""
@@ -137,6 +141,8 @@ def null_shard(run: NullRun, null: str, samples: range) -> dict[str, np.ndarray]
                                                                                          all pairs
         ``cross/O{Y}/{null}/spread``            sample, writer_ and reader_layer  1      deviation of rho, ddof = 0
         ``cross/O{Y}/{null}/mean``              the same                          1      mean of rho
+        ``…/swap/max``, ``…/swap/skewness``     as the spread, within and across  1      largest rho; third central
+                                                                                         moment over spread cubed
         ``pairs/{X}/{null}/rho``                sample, pair                      1      rho of all pairs i < j of one
                                                                                          layer, by i, then j
         ``pairs/{X}/layer``                     none                              1      that layer
@@ -171,12 +177,12 @@ def sample_statistics(
         angles[kind].append(angle)
         on_steps(1)
     for kind in run.kinds:
-        for name, values in pair_statistics(np.stack(rho[kind])).items():
+        for name, values in run.statistics(np.stack(rho[kind])).items():
             arrays[f"within/{kind}/{null}/{name}"] = values
         arrays[f"within/{kind}/{null}/min_angle"] = np.array(angles[kind])
         if (layer := run.figure_layers.get(kind)) is not None:
             arrays[f"pairs/{kind}/{null}/rho"] = rho[kind][layer]
-    arrays |= _across_statistics(bases, null)
+    arrays |= _across_statistics(run, null, bases)
     on_steps(run.shape.n_layers * len(run.readers))
     return arrays
 
@@ -229,7 +235,7 @@ def _drawn_layer(
     return normalised(squared, smaller_ranks(rank, rank)[np.triu_indices(len(rank), 1)]), angle
 
 
-def _across_statistics(bases: _SampleBases, null: str) -> dict[str, np.ndarray]:
+def _across_statistics(run: NullRun, null: str, bases: _SampleBases) -> dict[str, np.ndarray]:
     if not bases.readers:
         return {}
     squared = bases.across()
@@ -239,8 +245,8 @@ def _across_statistics(bases: _SampleBases, null: str) -> dict[str, np.ndarray]:
     for kind in bases.readers:
         smaller = np.minimum(bases.ranks["O"][writer][:, :, None], bases.ranks[kind][reader][:, None, :])
         rho = normalised(squared[writer, reader][:, :, bases.heads(kind)], smaller)
-        for name, values in pair_statistics(rho.reshape(len(rho), math.prod(rho.shape[1:]))).items():
-            if name in ("spread", "mean"):
+        for name, values in run.statistics(rho.reshape(len(rho), math.prod(rho.shape[1:]))).items():
+            if name not in ("median", "p95"):
                 full = np.full((n_layers, n_layers), np.nan)
                 full[writer, reader] = values
                 arrays[f"cross/O{kind}/{null}/{name}"] = full

@@ -16,7 +16,7 @@ LEAST_SKEWNESS = 1e-4
 
 
 def tail_statistics(rho: Float[np.ndarray, "*conditions pair"]) -> dict[str, Float[np.ndarray, "*conditions"]]:
-    """Take of a sample's pairs what is kept beside their mean and spread, so that single pairs can be compared with them.
+    """Take from a sample's pairs what is kept of them beside mean and spread, to compare single pairs with.
 
     Returns
     -------
@@ -161,4 +161,5 @@ def _gamma_tail(z: np.ndarray, skewness: np.ndarray) -> np.ndarray:
         special.gammaincc(shape, np.maximum(shape + z * np.sqrt(shape), 0)),
         special.gammainc(shape, np.maximum(shape - z * np.sqrt(shape), 0)),
     )
-    return np.where(np.abs(skewness) < LEAST_SKEWNESS, special.ndtr(-z), tail)
+    above: np.ndarray = np.where(np.abs(skewness) < LEAST_SKEWNESS, special.ndtr(-z), tail)
+    return above

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from headspaces.devices import Array
 from headspaces.nulls.draws import generator
 from headspaces.nulls.samples import NullRun
+from headspaces.nulls.significance import tail_statistics
 from headspaces.nulls.swap import swapped
 from headspaces.spaces import KINDS
 from headspaces.threads import map_in_order
@@ -79,6 +80,10 @@ class SwapRun(NullRun):
 
     burn_in: int = 0
     sweeps: int = 1
+
+    def statistics(self, rho: Float[np.ndarray, "condition pair"]) -> dict[str, Float[np.ndarray, " condition"]]:
+        """Summarise a sample's pairs by condition, so that single pairs can be compared with them too."""
+        return super().statistics(rho) | tail_statistics(rho)
 
     @property
     def settings(self) -> dict[str, int]:
