@@ -175,7 +175,7 @@ def clustered(rng):
     return np.linalg.qr(factors)[0]
 
 
-def first_overlaps(start, sweeps, rng, count=200):
+def first_overlaps(start, sweeps, rng, count=150):
     """Overlap of the first two heads at the end of some sweeps from one start, many times."""
     ends = (swapped(start, np.full(4, 3), rng, sweeps) for _ in range(count))
     return np.array([np.sum((end[0].T @ end[1]) ** 2) / 3 for end in ends])
@@ -185,8 +185,8 @@ def test_different_starts_end_alike_and_one_sweep_is_not_enough(rng):
     start = clustered(rng)
     later = swapped(start, np.full(4, 3), rng, 50)
     assert np.sum((start[0].T @ start[1]) ** 2) / 3 > 0.8
-    long_run = first_overlaps(later, 5, rng)
-    assert stats.ks_2samp(first_overlaps(start, 5, rng), long_run).pvalue > 1e-3
+    long_run = first_overlaps(later, 10, rng)
+    assert stats.ks_2samp(first_overlaps(start, 10, rng), long_run).pvalue > 1e-3
     assert stats.ks_2samp(first_overlaps(start, 1, rng), long_run).pvalue < 1e-6
 
 
