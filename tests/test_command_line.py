@@ -21,7 +21,7 @@ from headspaces.command_line import main
 from headspaces.errors import InputError
 from headspaces.library.checkpoints import find_model
 from headspaces.store import write_arrays
-from headspaces.weights.headers import write_headers
+from headspaces.weights.headers_file import write_headers
 from headspaces.weights.source import read_headers
 
 LAYERS, HEADS, GROUPS, WIDTH, OWN = 3, 4, 2, 24, 8

@@ -1,4 +1,4 @@
-"""The HDF5 files of the pipeline: the only module that knows h5py.
+"""HDF5 files of the pipeline: the only module that knows h5py.
 
 Every file holds named arrays and, as root attributes, what made it. Reading checks the format's name and version, and
 the checksum of the whole file that writing put behind its end, so that a damaged file is named instead of believed.

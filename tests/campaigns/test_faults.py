@@ -26,7 +26,7 @@ from headspaces.jobs.code import SOURCE
 from headspaces.jobs.locks import release_dead_locks
 from headspaces.store import read_arrays, read_attributes
 from headspaces.weights.blocks import read_block
-from headspaces.weights.headers import load_headers
+from headspaces.weights.headers_file import load_headers
 
 pytestmark = pytest.mark.slow
 

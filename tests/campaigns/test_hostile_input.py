@@ -384,7 +384,7 @@ def test_names_in_the_table_are_plain(name, tmp_path):
     )  # fmt: skip
     output = done.stdout + done.stderr
     assert done.returncode != 0
-    assert "the name" in output or "no value for 'name'" in output
+    assert "row 1: name is" in output or "no value for 'name'" in output
     assert "Traceback" not in output
 
 

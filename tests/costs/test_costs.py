@@ -1,5 +1,6 @@
 """Predicted costs beside measured ones, and beside the counts of the code that does the work."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -9,9 +10,9 @@ import pytest
 from safetensors.numpy import save_file
 from support.project import ROOT
 
-from headspaces.costs.requests import memory_mb, minutes, n_threads, stage_cost
+from headspaces.costs.requests import gpu_mb, memory_mb, minutes, n_threads, stage_cost
 from headspaces.costs.stages import MIB, STAGES, Workload
-from headspaces.geometry import kernel as overlaps
+from headspaces.geometry import kernel, pairs
 from headspaces.spaces import Shape
 from headspaces.study.models import Model, read_models
 
@@ -52,25 +53,41 @@ def test_operations_are_those_that_the_kernel_counts(monkeypatch):
     counted = []
 
     def count(stacks, rectangles, **_):
-        counted.append(overlaps.operation_counts(stacks, rectangles))
+        counted.append(kernel.operation_counts(stacks, rectangles))
         return [np.zeros((len(range(99999)[rows]), len(range(99999)[columns]))) for rows, columns in rectangles]
 
-    monkeypatch.setattr(overlaps, "rectangle_overlaps", count)
+    monkeypatch.setattr(pairs, "rectangle_overlaps", count)
     # The last rectangles hold some pairs too many, to be faster.
-    monkeypatch.setattr(overlaps, "LEAF_HEADS", 0, raising=False)
+    monkeypatch.setattr(pairs, "LEAF_HEADS", 0)
     for shape, cheaper in ((Shape(5, 40, 6, 3, 8), "operator"), (Shape(2, 300, 2, 2, 4), "gram")):
         model = Model("x", "", "OQKV", shape)
         stacks = {kind: np.zeros((shape.n_layers, shape.n_heads(kind), shape.d_model, shape.d_head)) for kind in "OQKV"}
-        overlaps.layer_overlaps(stacks, within="")
+        pairs.layer_overlaps(stacks, within="")
         counts = counted.pop()
         assert min(counts, key=counts.get) == cheaper
         layer_pairs, n_readers = shape.n_layers * (shape.n_layers - 1) // 2, shape.n_query_heads + 2 * shape.n_kv_heads
         # What is left of the stage's operations is the angles', which the within pairs have too.
         angle = 2 * shape.d_model * shape.d_head**2 + 22 * shape.d_head**3
         within = model.n_observed_pairs - layer_pairs * shape.n_query_heads * n_readers
-        kernel = (stage_cost("overlaps", model).operations - model.n_observed_pairs * angle) / 3
+        of_kernel = (stage_cost("overlaps", model).operations - model.n_observed_pairs * angle) / 3
         of_within = {"operator": shape.d_model**2 * within, "gram": 2 * shape.d_model * shape.d_head**2 * within}
-        assert kernel == pytest.approx(counts[cheaper] + of_within[cheaper], rel=1e-9)
+        assert of_kernel == pytest.approx(counts[cheaper] + of_within[cheaper], rel=1e-9)
+
+
+with (ROOT / "tests" / "fixtures" / "costs.tsv").open(encoding="utf-8") as file:
+    GOLDEN = list(csv.DictReader(file, delimiter="\t"))
+
+
+@pytest.mark.parametrize("row", GOLDEN, ids=lambda row: f"{row['model']}-{row['stage']}")
+def test_predictions_are_those_of_version_1(row):
+    """Costs of two threads and 30 samples, requests of four threads at the second attempt."""
+    stage, model = row["stage"], MODELS[row["model"]]
+    cost = stage_cost(stage, model, Workload(threads=2))
+    for name in ("memory", "disk", "operations", "jobs", "longest"):
+        assert getattr(cost, name) == pytest.approx(float(row[name]), rel=1e-12), name
+    requests = memory_mb(stage, model, 4, 2), minutes(stage, model, 4, 2), n_threads(stage, model)
+    assert requests == (int(row["memory_mb"]), int(row["minutes"]), int(row["threads"]))
+    assert (gpu_mb(stage, model) if cost.gpu else 0) == int(row["gpu_mb"])
 
 
 def test_sizes_on_disk():

@@ -16,7 +16,7 @@ from headspaces.costs.plan import Machine, measure_machine, plan_page, plan_stud
 from headspaces.costs.stages import Workload
 from headspaces.errors import InputError
 from headspaces.study.models import read_models
-from headspaces.weights.headers import load_headers
+from headspaces.weights.headers_file import load_headers
 
 FIXTURES = ROOT / "tests" / "fixtures" / "headers"
 MODELS = read_models(ROOT / "config" / "models.tsv")

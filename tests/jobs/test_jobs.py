@@ -3,14 +3,13 @@ import platform
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 from threadpoolctl import threadpool_info
 
 from headspaces.errors import InputError
 from headspaces.files import whole_file
-from headspaces.jobs.code import SOURCE, sources
+from headspaces.jobs.code import SOURCE
 from headspaces.threads import map_in_order, worker_count
 
 
@@ -45,15 +44,6 @@ def test_a_full_disk_is_said(tmp_path):
 
     with pytest.raises(InputError, match="cannot write .*file: No space left on device; free space"):
         fail()
-
-
-def test_sources_are_the_import_closure():
-    names = {Path(file).relative_to(SOURCE).as_posix() for file in sources("overlaps")}
-    assert names == {f"headspaces/{name}.py" for name in ("overlaps", "devices", "jobs", "errors")}
-    of_bases = {Path(file).name for file in sources("bases")}
-    assert "overlaps.py" not in of_bases
-    assert {"bases.py", "heads.py"} <= of_bases
-    assert all(file.startswith(str(SOURCE)) for file in sources("observed"))
 
 
 def test_results_come_in_order_on_bounded_threads(monkeypatch):

@@ -1,8 +1,12 @@
+from dataclasses import MISSING, fields
+
 import pytest
+from support.project import ROOT
 
 from headspaces.errors import InputError
 from headspaces.spaces import Shape
-from headspaces.study.models import Model, model_name, read_models, select_models
+from headspaces.study.models import MODEL_NAME, Model, model_name, read_models, select_models
+from headspaces.study.schemas import read_schema
 
 HEADER = "name\tsource\tkinds\tn_layers\td_model\tn_query_heads\tn_kv_heads\td_head\tnulls_dtype\n"
 
@@ -25,9 +29,14 @@ def test_a_row_becomes_a_model(tmp_path):
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        (0, "a/b", "row 1: the name 'a/b' must be letters"),
+        (0, "a/b", "row 1: name is 'a/b', expected a name of letters"),
         (0, "", "no value for 'name'"),
-        (2, "OX", "kinds 'OX' may hold the letters OQKV only"),
+        (1, "", "no value for 'source'"),
+        (2, "QO", "kinds is 'QO', expected the letters OQKV only, each once, in order"),
+        (3, "0", "n_layers is '0', expected a positive whole number below 10 million"),
+        (3, "12345678", "n_layers is '12345678', expected a positive"),
+        (3, "\u0663", "n_layers is .*, expected a positive"),
+        (2, "OX", "row 1: kinds is 'OX', expected the letters OQKV only"),
         (3, "-3", "n_layers is '-3', expected a positive whole number"),
         (4, "6e2", "d_model is '6e2', expected a positive whole number"),
         (8, "float16", "nulls_dtype is 'float16', expected float64 or float32"),
@@ -46,6 +55,38 @@ def test_an_unknown_column_and_a_double_name(tmp_path):
         read_models(path)
     with pytest.raises(InputError, match="the model 'a' has two rows"):
         read_models(write(tmp_path, GOOD, GOOD))
+
+
+def test_the_schema_has_the_columns_of_a_model():
+    schema = read_schema(ROOT / "workflow" / "schemas" / "models.schema.yaml")
+    columns = {field.name: field for field in [*fields(Model), *fields(Shape)] if field.name != "shape"}
+    assert set(schema["properties"]) == set(columns)
+    assert set(schema["required"]) == {name for name, field in columns.items() if field.default is MISSING}
+    assert schema["properties"]["name"]["pattern"] == f"^{MODEL_NAME}$"
+
+
+def test_what_is_not_required_may_be_empty_or_missing(tmp_path):
+    expected = Model("a", "hub:x/a", "OQKV", Shape(3, 64, 4, 2, 16))
+    assert read_models(write(tmp_path, (*GOOD[:-1], ""))) == {"a": expected}
+    assert read_models(write(tmp_path, GOOD[:-1])) == {"a": expected}
+    with pytest.raises(InputError, match="row 1: unknown column 'beyond the last'"):
+        read_models(write(tmp_path, (*GOOD, "more")))
+
+
+def test_a_mistyped_column_is_named_before_the_missing_one(tmp_path):
+    path = write(tmp_path, GOOD)
+    path.write_text(path.read_text().replace("d_head", "dhead"))
+    with pytest.raises(
+        InputError, match="row 1: unknown column 'dhead'; the columns are name, source, kinds, n_layers"
+    ):
+        read_models(path)
+
+
+@pytest.mark.parametrize(("n_layers", "kept", "procrustes"), [(15, 15, True), (16, 2, True), (32, 2, False)])
+def test_large_models_are_read_again_and_spared_procrustes(n_layers, kept, procrustes):
+    """8 x 1024 x 4 x 2048 bytes a layer: 64 MiB, so that 16 layers are the GiB and 32 the two."""
+    model = Model("x", "x", "OQKV", Shape(n_layers, 1024, 32, 32, 64))
+    assert (model.layers_kept, model.invariant_procrustes) == (kept, procrustes)
 
 
 def test_unknown_models_are_listed(tmp_path):

@@ -18,7 +18,7 @@ if __name__ == "__main__":
     with serving() as double:
         os.environ |= {"HF_ENDPOINT": double.url, "HF_HUB_OFFLINE": "0", "HF_HUB_CACHE": "/nonexistent"}
         from headspaces.study.models import read_models
-        from headspaces.weights.headers import write_headers
+        from headspaces.weights.headers_file import write_headers
         from headspaces.weights.source import read_headers
 
         folder = Path(sys.argv[1]) if len(sys.argv) > 1 else TESTS / "fixtures" / "headers"

@@ -22,7 +22,7 @@ from headspaces.weights.blocks import read_block, read_metadata
 from headspaces.weights.fetch import fetch_block
 from headspaces.weights.formats.dtypes import decode
 from headspaces.weights.formats.safetensors_header import parse_header, read_header
-from headspaces.weights.headers import load_headers, write_headers
+from headspaces.weights.headers_file import load_headers, write_headers
 from headspaces.weights.source import read_headers
 from headspaces.weights.wheel import fetch_wheel, parse_wheel
 
@@ -392,8 +392,8 @@ def test_headers_survive_their_file(tensors, tmp_path):
 
 @pytest.mark.parametrize(("change", "message"), [
     (lambda text: text[:-20], "not a readable headers file"),
-    (lambda text: text.replace('"format_version": 1', '"format_version": 7'), "expected .* version 1, found .* 7"),
-    (lambda text: text.replace('"layout": "llama"', '"layout": "lama"'), "the layout 'lama' is not in the table"),
+    (lambda text: text.replace('"format_version": 2', '"format_version": 7'), "expected .* version 2, found .* 7"),
+    (lambda text: text.replace('"model_type": "llama"', '"model_type": "lama"'), "its checksum differs"),
     (lambda text: text.replace('"kinds"', '"kind"'), "not a readable headers file"),
 ])  # fmt: skip
 def test_broken_headers_files(tensors, tmp_path, change, message):
@@ -431,7 +431,7 @@ def test_a_damaged_block_is_never_believed(tensors, tmp_path):
     for change, message in (
         (whole[:-1], "cut off"),
         (whole[:-1] + bytes([whole[-1] ^ 1]), "is damaged .its checksum differs"),
-        (whole.replace(b"headspaces-weights", b"headspaces-whatevr"), "expected headspaces-weights version 1"),
+        (whole.replace(b"headspaces-weights", b"headspaces-whatevr"), "expected headspaces-weights version 2"),
         (b"", "not a readable block"),
         (safetensors_bytes(tensors), "not a readable block"),
     ):
@@ -534,4 +534,5 @@ def test_a_wheel_is_no_checkpoint_by_itself(tensors, tmp_path):
         read_headers(source)
     folder = write_folder(tmp_path, LLAMA, {"model.safetensors": safetensors_bytes(tensors)})
     assert read_headers(source, path=folder).source == source
-    assert replace(read_headers(str(folder)), source=source) == read_headers(source, path=folder)
+    headers = read_headers(str(folder))
+    assert replace(headers, checkpoint=replace(headers.checkpoint, source=source)) == read_headers(source, path=folder)

@@ -170,10 +170,10 @@ def test_the_header_agrees_with_the_gguf_package(tmp_path):
     assert {name: (tensor.begin, tensor.size) for name, tensor in tensors.items()} == {
         tensor.name: (tensor.data_offset, tensor.n_bytes) for tensor in reader.tensors
     }
-    assert config == {
-        "model_type": "gguf:llama", "num_hidden_layers": 2, "hidden_size": D_MODEL, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "head_dim": 12,
-    }  # fmt: skip
+    assert config["gguf"].items() >= {
+        "general.architecture": "llama", "llama.block_count": 2, "llama.embedding_length": D_MODEL,
+        "llama.attention.head_count": 4, "llama.attention.head_count_kv": 2, "llama.attention.key_length": 12,
+    }.items()  # fmt: skip
     assert files["model.gguf"].size == path.stat().st_size
 
 
@@ -206,8 +206,9 @@ def test_a_type_that_cannot_be_dequantised_is_named(tmp_path):
     headers = read_headers(str(path))
     name = "blk.0.attn_norm.weight"
     odd = replace(headers, tensors={**headers.tensors, name: replace(headers.tensors[name], dtype="ggml:I32")})
+    fetch_block(odd, range(2), tmp_path / "block.safetensors")
     with pytest.raises(InputError, match=r"blk.0.attn_norm.weight': the ggml type I32 cannot be dequantised"):
-        fetch_block(odd, range(2), tmp_path / "block.safetensors")
+        read_block(tmp_path / "block.safetensors")
 
 
 def test_an_architecture_that_is_not_served(tmp_path):

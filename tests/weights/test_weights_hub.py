@@ -24,7 +24,7 @@ from headspaces.errors import InputError
 from headspaces.weights.blocks import read_block, read_metadata
 from headspaces.weights.fetch import fetch_block
 from headspaces.weights.formats.torch_archive import read_archive
-from headspaces.weights.headers import load_headers, write_headers
+from headspaces.weights.headers_file import load_headers, write_headers
 from headspaces.weights.hub import transfer as remote
 from headspaces.weights.hub.ranges import merged_ranges
 from headspaces.weights.hub.repository import bytes_to_fetch, moved_revision, parse_hub

@@ -11,7 +11,7 @@ from support.paper_models import repository_files
 from support.project import ROOT, TESTS
 
 from headspaces.study.models import read_models
-from headspaces.weights.headers import load_headers
+from headspaces.weights.headers_file import load_headers
 from headspaces.weights.hub.repository import bytes_to_fetch
 
 FIXTURES = TESTS / "fixtures" / "headers"
@@ -24,13 +24,15 @@ RUN = """
 import json, pathlib, sys
 from headspaces.weights.fetch import fetch_block
 from headspaces.weights.source import read_headers
+from headspaces.weights.blocks import read_block
+from headspaces.weights.headers_file import write_headers
 headers = read_headers(sys.argv[1], sys.argv[2])
-weights.write_headers(headers, sys.argv[3] + "/headers.json")
+write_headers(headers, sys.argv[3] + "/headers.json")
 print("headers", flush=True)
 sys.stdin.readline()
 for layer in json.loads(sys.argv[4]):
     fetch_block(headers, range(layer, layer + 1), f"{sys.argv[3]}/{layer}.safetensors")
-    (heads,) = weights.read_block(f"{sys.argv[3]}/{layer}.safetensors")
+    (heads,) = read_block(f"{sys.argv[3]}/{layer}.safetensors")
     assert all(not factors.any() for factors in heads.factors.values())
 # Of this process alone: getrusage also counts the process that started it, before exec.
 peak = next(line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))

@@ -73,25 +73,6 @@ def test_a_touch_reruns_nothing(project):
     assert "Nothing to be done" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("module", "rules"),
-    [
-        ("overlaps", {"overlaps", "table"}),
-        ("bases", {"bases", "overlaps", "table"}),
-        ("tables/observed", {"table"}),
-        ("statistics", {"table"}),
-    ],
-)
-def test_an_edit_reruns_what_depends_on_it(module, rules, project):
-    file = project / "src" / "headspaces" / f"{module}.py"
-    text = file.read_text()
-    try:
-        file.write_text(text + "\n# an edit\n")
-        assert planned(snakemake(project, TABLE, "-n", "--config", "model=tiny")) == rules
-    finally:
-        file.write_text(text)
-
-
 def test_a_setting_reruns_what_depends_on_it(project):
     assert planned(snakemake(project, TABLE, "-n", "--config", "model=tiny", "fold=false")) == {
         "bases",
@@ -113,7 +94,7 @@ def test_the_catalogue_s_snakefile_is_the_same_workflow(project, tmp_path):
     asked = ("-n", "--directory", str(tmp_path), "--config", f"model={project / 'tiny'}")
     rules = planned(snakemake(project, *asked))
     assert {"headers", "weights", "bases", "overlaps", "null_shard", "report_page"} <= rules
-    assert planned(snakemake(project / "workflow", *asked)) - {"everything"} == rules
+    assert planned(snakemake(project / "workflow", *asked)) == rules
 
 
 def test_results_do_not_depend_on_the_cores(project, tmp_path):

@@ -9,11 +9,10 @@ ROOT = os.path.abspath(workflow.current_basedir.join("../.."))
 # The package of this clone is used, whatever is installed.
 sys.path.insert(0, os.path.join(ROOT, "src"))
 
-from headspaces.study import items as report_items
+from headspaces.study import items
 from headspaces.study.configuration import read_study
-from headspaces.costs.requests import memory_mb, minutes, n_threads
-from headspaces.costs.gpu import gpu_mb
-from headspaces.devices import asked_device
+from headspaces.costs.requests import gpu_mb, memory_mb, minutes, n_threads
+from headspaces.devices import device_setting
 from headspaces.errors import InputError
 from headspaces.jobs.code import hand_on_environment, script_code
 from headspaces.jobs.locks import release_dead_locks
@@ -41,14 +40,15 @@ def models_with(item):
         for model in MODELS
     }
     return {
-        model: report_items.stages_read(item, own)
+        model: item.stages_read(own)
         for model, own in stages.items()
         if set(item.needs) <= set(own)
     }
 
 
-TABLES = [name for name, item in report_items.TABLES.items() if models_with(item)]
-FIGURES = [name for name, item in report_items.FIGURES.items() if models_with(item)]
+TABLES = {name: item for name, item in items.TABLES.items() if models_with(item)}
+FIGURES = {name: item for name, item in items.FIGURES.items() if models_with(item)}
+PUBLISHED = os.path.join(ROOT, "config/published.tsv")
 
 
 wildcard_constraints:
@@ -85,11 +85,6 @@ def null_shards(wildcards):
     ]
 
 
-def layers_kept(model):
-    """Layers of a small model stay in memory between samples, a large one's are read again."""
-    return model.shape.n_layers if model.bases_bytes < 2**30 else 2
-
-
 def templates(name):
     """Files that a page is made of."""
     folder = os.path.join(ROOT, "src/headspaces/report/templates")
@@ -100,25 +95,31 @@ def templates(name):
     )
 
 
-def asked(amount, stage, **more):
-    """What a job of a stage asks for, by its model's shape, its threads and the attempt."""
-    return lambda wildcards, threads, attempt: amount(
-        stage, MODELS[wildcards.model], threads, attempt, **more
-    )
+def of(field):
+    """A field of the job's model: its source, kinds, shape, dtypes, or what follows from them."""
+    return lambda wildcards: getattr(MODELS[wildcards.model], field)
 
 
-def device_of(stage):
-    """Where the setting `device` lets a stage compute."""
-    return asked_device(SETTINGS["device"], stage)
+def request(stage, device="cpu"):
+    """The memory and minutes that a job of a stage asks for, by its model's shape, its threads and the attempt."""
+
+    def asked(amount, **more):
+        return lambda wildcards, threads, attempt: amount(
+            stage, MODELS[wildcards.model], threads, attempt, **more
+        )
+
+    return {"mem_mb": asked(memory_mb, device=device), "runtime": asked(minutes)}
 
 
-def gpu(rule, stage):
-    """The memory that a rule's jobs need where they find a GPU, and a GPU where the setting asks for one.
+def request_on_device(stage, setting):
+    """The same, where the setting `device` says that a stage computes; with a GPU where that is `cuda`.
 
-    These are resources: they change no number, so they rerun nothing.
+    These are resources: they change no number, so another device reruns nothing.
     """
-    memory = {"gpu_mb": lambda wildcards: gpu_mb(rule, MODELS[wildcards.model])}
-    return memory | ({"gpu": 1} if device_of(stage) == "cuda" else {})
+    device = device_setting(SETTINGS["device"], setting)
+    gpu = {"gpu": 1} if device == "cuda" else {}
+    gpu["gpu_mb"] = lambda wildcards: gpu_mb(stage, MODELS[wildcards.model])
+    return request(stage, device) | gpu | {"device": device}
 
 
 def threads_of(stage):
@@ -141,7 +142,7 @@ def made_checkpoint(wildcards):
     )
 
 
-def checkpoint_place(wildcards):
+def checkpoint_path(wildcards):
     """Where that checkpoint lies, as a file or a folder; nothing for sources elsewhere."""
     files = made_checkpoint(wildcards)
     return files[0] if len(files) == 1 else os.path.dirname(files[0]) if files else None
@@ -160,14 +161,6 @@ def files_of(item):
         for model, stages in models_with(item).items()
         if stages
     }
-
-
-def files_of_table(wildcards):
-    return files_of(report_items.TABLES[wildcards.table])
-
-
-def files_of_figure(wildcards):
-    return files_of(report_items.FIGURES[wildcards.figure])
 
 
 def flat(files):

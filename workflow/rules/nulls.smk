@@ -18,21 +18,17 @@ rule null_shard:
         "results/logs/nulls/{model}/{null}.{samples}.log",
     benchmark:
         "results/benchmarks/nulls/{model}/{null}.{samples}.tsv"
-    conda:
-        "../../envs/headspaces.yaml"
     threads: threads_of("null_shard")
     resources:
-        **gpu("null_shard", "nulls"),
-        mem_mb=asked(memory_mb, "null_shard", device=device_of("nulls")),
-        runtime=asked(minutes, "null_shard"),
+        **request_on_device("null_shard", "nulls"),
     params:
-        source=lambda wildcards: MODELS[wildcards.model].source,
+        source=of("source"),
         seed=SETTINGS["seed"],
         fold=SETTINGS["fold"],
-        dtype=lambda wildcards: MODELS[wildcards.model].nulls_dtype,
-        kinds=lambda wildcards: MODELS[wildcards.model].kinds,
-        shape=lambda wildcards: asdict(MODELS[wildcards.model].shape),
-        layers_kept=lambda wildcards: layers_kept(MODELS[wildcards.model]),
+        dtype=of("nulls_dtype"),
+        kinds=of("kinds"),
+        shape=of("shape"),
+        layers_kept=of("layers_kept"),
     script:
         "../scripts/null_shard.py"
 
@@ -48,16 +44,13 @@ rule nulls:
         "results/logs/nulls/{model}.log",
     benchmark:
         "results/benchmarks/nulls/{model}.tsv"
-    conda:
-        "../../envs/headspaces.yaml"
     threads: threads_of("nulls")
     resources:
-        mem_mb=asked(memory_mb, "nulls"),
-        runtime=asked(minutes, "nulls"),
+        **request("nulls"),
     params:
         samples=SETTINGS["nulls"]["samples"],
         seed=SETTINGS["seed"],
-        kinds=lambda wildcards: MODELS[wildcards.model].kinds,
-        shape=lambda wildcards: asdict(MODELS[wildcards.model].shape),
+        kinds=of("kinds"),
+        shape=of("shape"),
     script:
         "../scripts/nulls.py"

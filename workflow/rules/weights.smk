@@ -2,8 +2,12 @@
 
 Needs a source: a file in a wheel, a folder, a file or a Hub repository. Makes ``results/weights/{model}/headers.json``
 (configuration and tensor headers, from which everything is planned) and one safetensors file for each block of layers.
-These are downloads: an edit of code does not make them again, a format that changed says so when it is read.
+These are downloads: an edit of code does not make them again, a format that changed says so when it is read. How the
+headers are understood (layout, heads, norms) is worked out anew at every start; where that changes, blocks are written
+again from what they hold.
 """
+
+from headspaces.weights.headers_file import interpretation_of
 
 
 rule wheel:
@@ -15,8 +19,6 @@ rule wheel:
     benchmark:
         "results/benchmarks/wheel/{model}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         network=1,
         mem_mb=1000,
@@ -39,15 +41,13 @@ rule headers:
     benchmark:
         "results/benchmarks/headers/{model}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         network=1,
         mem_mb=1000,
         runtime=30,
     params:
         source=lambda wildcards: MODELS[wildcards.model].source,
-        place=checkpoint_place,
+        checkpoint=checkpoint_path,
         kinds=lambda wildcards: MODELS[wildcards.model].kinds,
         shape=lambda wildcards: asdict(MODELS[wildcards.model].shape),
     script:
@@ -59,20 +59,22 @@ rule weights:
     input:
         headers="results/weights/{model}/headers.json",
     output:
-        "results/weights/{model}/{block}.safetensors",
+        # Kept until it is replaced: what a repository's commit holds is not fetched twice.
+        update("results/weights/{model}/{block}.safetensors"),
     log:
         "results/logs/weights/{model}/{block}.log",
     benchmark:
         "results/benchmarks/weights/{model}/{block}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
+        **request("weights"),
         network=1,
-        mem_mb=asked(memory_mb, "weights"),
-        runtime=asked(minutes, "weights"),
     params:
         source=lambda wildcards: MODELS[wildcards.model].source,
         layers=lambda wildcards: list(MODELS[wildcards.model].blocks[wildcards.block]),
+        # A mended layout is another understanding of the same headers.
+        interpretation=lambda wildcards: interpretation_of(
+            f"results/weights/{wildcards.model}/headers.json"
+        ),
     script:
         "../scripts/weights.py"

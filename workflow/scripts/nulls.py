@@ -3,7 +3,6 @@ from headspaces.jobs.job import job
 from headspaces.jobs.provenance import fingerprint
 from headspaces.nulls.samples import random_reference
 from headspaces.nulls.shards import Shard, merge_shards
-from headspaces.spaces import Shape
 from headspaces.store import read_arrays, read_attributes, write_arrays
 
 inputs, params, model = snakemake.input, snakemake.params, snakemake.wildcards.model
@@ -17,7 +16,7 @@ with job(snakemake.log[0], snakemake.threads):
         own = {"model": model, "seed": params.seed, "null": null, "first_sample": first, "n_samples": last - first + 1}
         check_own(shard.name, shard.attributes, own)
     arrays = merge_shards(shards, params.samples)
-    arrays |= random_reference(Shape(**params.shape), params.kinds, model, params.seed, params.samples)
+    arrays |= random_reference(params.shape, params.kinds, model, params.seed, params.samples)
     attributes = {
         name: value for name, value in shards[0].attributes.items() if name not in ("null", "first_sample", "n_samples")
     }

@@ -3,7 +3,7 @@ from contextlib import suppress
 from headspaces.errors import InputError, check_own
 from headspaces.jobs.job import job
 from headspaces.weights.fetch import fetch_block
-from headspaces.weights.headers import load_headers
+from headspaces.weights.headers_file import load_headers
 from headspaces.weights.hub.repository import moved_revision
 
 layers, path = snakemake.params.layers, snakemake.input.headers

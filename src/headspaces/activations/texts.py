@@ -146,11 +146,11 @@ def _dataset(source: str, n_characters: int, server: str) -> Text:
     return _text("\n\n".join(documents), source, "".join(versions), len(documents))
 
 
-def _rows(source: str, server: str, place: dict[str, str]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Rows of a dataset in order, each with the dataset's commit."""
+def _rows(source: str, server: str, split: dict[str, str]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Rows of a dataset's split in order, each with the dataset's commit."""
     offset = 0
     while True:
-        query = urllib.parse.urlencode({**place, "offset": offset, "length": _PAGE})
+        query = urllib.parse.urlencode({**split, "offset": offset, "length": _PAGE})
         page, version = _get_json(source, f"{server}/rows?{query}")
         rows = page.get("rows") if isinstance(page, dict) else None
         if not isinstance(rows, list) or not all(

@@ -1,10 +1,16 @@
-"""How many pairs, and how many bytes in which arrays: what costs are made of. Only the standard library is used."""
+"""Sizes and counts that costs are made of: heads, and how many bytes in which arrays."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headspaces import devices
 from headspaces.study.models import Model
+
+
+def number_bytes(dtype: str) -> int:
+    """Bytes of a number."""
+    return 4 if dtype == "float32" else 8
 
 
 @dataclass(frozen=True)
@@ -17,6 +23,11 @@ class Size:
     def heads(self) -> int:
         """Heads of all kinds in a layer."""
         return sum(self.model.shape.n_heads(kind) for kind in self.model.kinds)
+
+    @property
+    def layer_numbers(self) -> int:
+        """Numbers in the bases of one layer."""
+        return self.heads * self.model.shape.d_model * self.model.shape.d_head
 
     @property
     def panel(self) -> int:
@@ -37,29 +48,12 @@ class Size:
     @property
     def stored(self) -> float:
         """Bytes of a stored number relative to float64."""
-        return 0.5 if self.model.bases_dtype == "float32" else 1.0
-
-    @property
-    def readers(self) -> int:
-        """Heads in a layer that are compared with earlier layers' writes."""
-        kinds = self.model.kinds
-        return sum(self.model.shape.n_heads(kind) for kind in kinds if kind != "O") if "O" in kinds else 0
-
-    @property
-    def within(self) -> int:
-        """Unordered pairs of one kind within a layer."""
-        counts = [self.model.shape.n_heads(kind) for kind in self.model.kinds]
-        return self.model.shape.n_layers * sum(n * (n - 1) // 2 for n in counts)
-
-    @property
-    def across(self) -> int:
-        """Pairs of a write and a later layer's read."""
-        return self.model.n_observed_pairs - self.within
+        return number_bytes(self.model.bases_dtype) / 8
 
     @property
     def square(self) -> int:
         """Bytes of an array over all writers and readers, the undefined half included."""
-        return 8 * self.model.shape.n_layers**2 * self.model.shape.n_query_heads * self.readers
+        return 8 * self.model.shape.n_layers**2 * self.model.shape.n_query_heads * self.model.readers
 
     @property
     def inside(self) -> int:
@@ -70,8 +64,8 @@ class Size:
     def null_numbers(self) -> int:
         """Numbers that are kept of one null sample."""
         kinds, n_layers = len(self.model.kinds), self.model.shape.n_layers
-        across = 2 * (kinds - 1) * n_layers**2 if self.readers else 0
-        return 5 * kinds * n_layers + across + self.within // n_layers
+        across = 2 * (kinds - 1) * n_layers**2 if self.model.readers else 0
+        return 5 * kinds * n_layers + across + self.model.n_within_pairs // n_layers
 
     @property
     def blocks_held(self) -> float:
@@ -86,3 +80,17 @@ class Size:
         shape = self.model.shape
         columns = shape.n_layers * self.heads * shape.d_head
         return float(min(shape.d_model**2 * (pairs + columns), 2 * shape.d_model * shape.d_head**2 * pairs))
+
+    def kernel_bytes(self, heads: int, pairs: int, number: int) -> int:
+        """Bytes on a GPU of the kernel beside its factors, and of its results.
+
+        *Operator*: a chunk of tiles over all heads. *Gram*: all factors once more in one stack, and those of one side
+        transposed; the products of a batch of pairs, their squares, and a copy. Results are sums and summands in
+        float64, of up to twice the pairs.
+        """
+        d_model, d_head = self.model.shape.d_model, self.model.shape.d_head
+        if 2 * d_head**2 * pairs < d_model * (pairs + heads * d_head):
+            work = 2 * number * heads * d_model * d_head + 3 * devices.BATCH_BYTES
+        else:
+            work = min(devices.tile_rows(number * heads), d_model) ** 2 * number * heads
+        return work + 32 * pairs

@@ -12,6 +12,10 @@ SOURCE = Path(__file__).resolve().parents[2]
 """The folder that holds the package."""
 
 
+TABLES = ("headspaces.weights.layouts", "headspaces.weights.refused")
+"""Tables of which a job needs one row, and gets it by value in the blocks of weights: other rows are other models'."""
+
+
 def script_code(script: str | Path) -> list[str]:
     """Files of the package that a script is made of: what it imports, transitively, wherever the imports stand.
 
@@ -40,7 +44,7 @@ def _imported(file: Path) -> tuple[Path, ...]:
             names |= {alias.name for alias in node.names}
     parts = [name.split(".") for name in names if name.startswith("headspaces.")]
     modules = {".".join(part[:length]) for part in parts for length in range(2, len(part) + 1)}
-    return tuple(path for module in sorted(modules) if (path := _module_file(module)) is not None)
+    return tuple(path for module in sorted(modules - set(TABLES)) if (path := _module_file(module)) is not None)
 
 
 def _run_time_nodes(tree: ast.AST) -> Iterator[ast.AST]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headspaces.errors import DamagedFileError, check_own
-from headspaces.weights.layouts import LAYOUTS
+from headspaces.weights.layout import Layout
 
 
 def model_attributes(metadata: Mapping[str, str]) -> dict[str, str | int]:
@@ -25,7 +25,7 @@ def model_attributes(metadata: Mapping[str, str]) -> dict[str, str | int]:
         "revision": metadata["revision"],
         "model_type": metadata["model_type"],
         "kinds": metadata["kinds"],
-        "norm": LAYOUTS[metadata["layout"]].norm,
+        "norm": Layout.from_json(metadata["layout"]).norm,
         "first_layer": int(metadata["first_layer"]),
         "block_layers": int(metadata["n_layers"]),
         "weights_sha256": hashlib.sha256(metadata["sha256"].encode()).hexdigest(),

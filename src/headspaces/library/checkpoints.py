@@ -14,7 +14,8 @@ from headspaces.library.source import HeadSource
 from headspaces.spaces import KINDS, Shape
 from headspaces.study.models import MODEL_NAME, Model, model_name, read_models
 from headspaces.weights.fetch import fetch_block
-from headspaces.weights.headers import Headers, load_headers
+from headspaces.weights.headers import Headers
+from headspaces.weights.headers_file import load_headers
 from headspaces.weights.source import read_headers
 from headspaces.weights.wheel import fetch_wheel
 
@@ -173,7 +174,7 @@ def _from_results(found: Found, overlaps: Path) -> HeadSource:
         architecture=str(facts.get("model_type", "unknown")),
         layout="unknown",
         norm=str(facts.get("norm", "none")),
-        shape=Shape(**{name: int(facts[name]) for name in Shape.__dataclass_fields__}),
+        shape=Shape.from_attributes(facts),
         kinds=str(facts.get("kinds", KINDS)),
         dtypes=(),
         read=read,

@@ -11,10 +11,10 @@ import pandas as pd
 from jaxtyping import Float
 
 from headspaces.errors import InputError
-from headspaces.geometry.statistics import pair_statistics
-from headspaces.geometry.tuning import rho_differences
-from headspaces.library.comparisons import WITHIN, check_spaces
+from headspaces.geometry.statistics import pair_statistics, rho_differences
+from headspaces.library.comparisons import check_spaces
 from headspaces.library.model import ModelSpaces
+from headspaces.spaces import WITHIN
 
 
 def compare(

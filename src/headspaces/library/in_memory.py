@@ -13,8 +13,9 @@ from headspaces.geometry.heads import LayerHeads, Norm, NormKind
 from headspaces.library.source import HeadSource
 from headspaces.spaces import KINDS, Shape
 from headspaces.weights.cutting import cut_layer
-from headspaces.weights.headers import TensorHeader, needed_headers
-from headspaces.weights.layouts import layer_tensors
+from headspaces.weights.headers import Checkpoint, TensorHeader
+from headspaces.weights.interpretation import interpret
+from headspaces.weights.layout import layer_tensors
 
 DTYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int8": "I8", "uint8": "U8",
@@ -51,7 +52,7 @@ def open_state(
         If the architecture is not supported, or a tensor is missing, packed or of another shape.
     """
     tensors = {key: _tensor_header(tensor) for key, tensor in state.items() if hasattr(tensor, "shape")}
-    headers = needed_headers(origin, "", config, tensors, {}, kinds)
+    headers = interpret(Checkpoint(origin, "", config, tensors, {}), kinds)
 
     def read(wanted: str) -> Iterator[LayerHeads]:
         for layer in range(headers.shape.n_layers):

@@ -87,7 +87,7 @@ def load(
         heads = heads if name is None else replace(heads, name=name)
     else:
         heads = _from_memory(source, kinds, name, shape, norm, config)
-    return ModelSpaces(heads, fold=fold, rank_rtol=rank_rtol, overlaps_file=overlaps_file)
+    return ModelSpaces(heads, fold, rank_rtol, overlaps_file)
 
 
 def _from_memory(

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from headspaces.affinity.graph import TYPES
 from headspaces.errors import InputError
 from headspaces.library.model import ModelSpaces
 from headspaces.report.results import ModelResults
+from headspaces.spaces import ACROSS
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -62,9 +62,9 @@ def heatmap(values: xr.DataArray, axes: Axes | None = None) -> Axes:
     frame = pd.DataFrame({"layer": index[0].ravel(), "head": index[1].ravel(), "value": filled.ravel()})
 
     def draw(axes: Axes) -> None:
-        from headspaces.report.figures.pk_panels import figure7
+        from headspaces.report.figures.pk_panels import attention_map
 
-        figure7(frame, axes)
+        attention_map(frame, axes)
         mesh = axes.collections[-1]
         mesh.set_clim(0, max(1.0, float(np.nanmax(filled, initial=0.0))))
         axes.set(xlabel=columns, ylabel=rows)
@@ -108,7 +108,7 @@ def graph(model: ModelSpaces, axes: Axes | None = None, *, layout: str = "ring",
     """
     if layout not in LAYOUTS:
         raise InputError(f"graph: layout is {layout!r}, expected one of {', '.join(LAYOUTS)}")
-    pk = {f"pk/{spaces}": model.projection_kernel(spaces, fold=fold).values for spaces in TYPES}
+    pk = {f"pk/{spaces}": model.projection_kernel(spaces, fold=fold).values for spaces in ACROSS}
     if not any(np.isfinite(values).any() for values in pk.values()):
         raise InputError(f"{model.name}: has no pair of a head and one of a later layer to draw")
     results = ModelResults(model.name, _attributes(model), {}, affinity=pk)
@@ -118,9 +118,9 @@ def graph(model: ModelSpaces, axes: Axes | None = None, *, layout: str = "ring",
         from headspaces.report.figures.pk_numbers import pk_figure1, pk_figure6
 
         if layout == "ring":
-            pk_panels.figure1(pk_figure1([results]), axes)
+            pk_panels.ring_graph(pk_figure1([results]), axes)
         else:
-            layered.figure6(pk_figure6([results]), axes)
+            layered.layered_graph(pk_figure6([results]), axes)
 
     return _drawn(draw, axes)
 
@@ -168,12 +168,12 @@ def layers(model: ModelSpaces, axes: Axes | None = None, *, quantity: str = "mea
 
     def draw(axes: Axes) -> None:
         from headspaces.report.figures.numbers import figure6 as numbers
-        from headspaces.report.figures.panels import figure6
+        from headspaces.report.figures.panels import lines_by_layer
 
         frame = numbers([results])
         if frame.empty:
             raise InputError(f"{model.name}: no layer has two heads of one kind")
-        figure6(frame[frame["quantity"] == quantity], axes)
+        lines_by_layer(frame[frame["quantity"] == quantity], axes)
 
     return _drawn(draw, axes)
 
@@ -185,11 +185,7 @@ def _attributes(model: ModelSpaces) -> dict[str, Any]:
 def _drawn(draw: Callable[[Axes], None], axes: Axes | None) -> Axes:
     """Draw in the report's style, in the given axes or in new ones."""
     try:
-        from matplotlib import style
-        from matplotlib.figure import Figure
+        from headspaces.report.figures.in_style import draw_in_style
     except ImportError as error:
-        raise InputError("drawing needs matplotlib: pip install 'headspaces[plot]'") from error
-    with style.context("headspaces.report.figures.paper"):
-        axes = Figure().add_subplot() if axes is None else axes
-        draw(axes)
-    return axes
+        raise InputError(f"drawing needs {error.name}: pip install 'headspaces[plot]'") from error
+    return draw_in_style(draw, axes)

@@ -19,7 +19,7 @@ from array_api_compat import array_namespace, device, is_numpy_array
 from jaxtyping import Float, Int
 from tqdm import tqdm
 
-from headspaces.devices import Array, Place, unmoved
+from headspaces.devices import Array, ToDevice, identity
 from headspaces.geometry.bases import RANK_RTOL
 from headspaces.geometry.closest_pair import pairs_within
 from headspaces.geometry.pairs import layer_overlaps, normalised, smaller_ranks
@@ -60,8 +60,8 @@ class NullRun:
         By kind, the layer whose pairs are all kept (RW figure 2); a kind that is missing keeps none.
     rtol
         Singular values above this part of a head's largest one count towards its rank.
-    place
-        Puts an array where the work is to be done: as it is by default, or on a GPU as a torch tensor.
+    to_device
+        Moves an array to the device that computes: by default it stays, on a GPU it is a torch tensor.
     """
 
     factors: Callable[[int, str], Float[np.ndarray, "head d_model d_head"]]
@@ -72,7 +72,7 @@ class NullRun:
     dtype: str = "float64"
     figure_layers: Mapping[str, int | None] = field(default_factory=dict)
     rtol: float = RANK_RTOL
-    place: Place = unmoved
+    to_device: ToDevice = identity
 
     @property
     def readers(self) -> str:
@@ -142,7 +142,7 @@ def sample_statistics(
     angles: dict[str, list[float]] = {kind: [] for kind in run.kinds}
     draws = [(layer, kind) for layer in range(run.shape.n_layers) for kind in run.kinds]
     draw = partial(_drawn_layer, run, null, sample, bases)
-    on_cpu = is_numpy_array(run.place(np.zeros(1)))
+    on_cpu = is_numpy_array(run.to_device(np.zeros(1)))
     for (_, kind), (pairs, angle) in zip(draws, map_in_order(draw, draws, parallel=on_cpu), strict=True):
         rho[kind].append(pairs)
         angles[kind].append(angle)
@@ -172,7 +172,7 @@ class _SampleBases:
             n_readers += shape.n_heads(kind)
         self._stacks = {}
         if self.readers:
-            example = run.place(np.zeros(1, run.dtype))
+            example = run.to_device(np.zeros(1, run.dtype))
             xp = array_namespace(example)
             for name, n_heads in (("O", shape.n_heads("O")), ("R", n_readers)):
                 size = (shape.n_layers, n_heads, columns, shape.d_model)
@@ -203,7 +203,7 @@ def _drawn_layer(
     # A common power of two changes no space and no digit; it keeps squares inside the range of float32.
     _, exponent = np.frexp(np.abs(factors).max(initial=0.0))
     scaled = np.ldexp(factors, 1 - exponent).astype(run.dtype)
-    columns = run.place(scaled.transpose(0, 2, 1).reshape(-1, d_model))
+    columns = run.to_device(scaled.transpose(0, 2, 1).reshape(-1, d_model))
     rng = generator(run.seed, run.model, layer, kind, null, sample)
     columns = NULL_MODELS[null](columns.T, rng).T
     basis, rank = orthonormalised(columns.reshape(n_heads, d_head, d_model).swapaxes(1, 2), run.rtol)

@@ -16,16 +16,14 @@ import yaml
 
 from headspaces.errors import DamagedFileError, InputError
 from headspaces.spaces import KINDS
-from headspaces.study.models import Model, model_name, read_models, select_models
+from headspaces.study.models import SMALL_BYTES, Model, model_name, read_models, select_models
+from headspaces.study.schemas import first_error, read_schema
 
 if TYPE_CHECKING:
     from headspaces.weights.headers import Headers
 
 OWN_STUDY = "own"
 """Study of one source that is named on the command line."""
-
-SMALL_BYTES = 2**31
-"""A model whose float64 bases are smaller is treated as small: run whole, in double precision."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapp
         be read.
     """
     root = Path(root)
-    schema = yaml.safe_load((root / "workflow" / "schemas" / "config.schema.yaml").read_text(encoding="utf-8"))
+    schema = read_schema(root / "workflow" / "schemas" / "config.schema.yaml")
     settings = _overridden(settings, _typed(command_line or {}, schema))
     _check(settings, schema)
     table = Path(settings["models_table"])
@@ -153,7 +151,7 @@ def own_model(source: str, headers: Headers | None = None) -> Model:
     headers
         What was read there; by default it is read now.
     """
-    from headspaces.weights.headers import load_headers
+    from headspaces.weights.headers_file import load_headers
     from headspaces.weights.source import read_headers
 
     # A repository's headers are asked for once: jobs on nodes without a network start from the file.
@@ -203,10 +201,7 @@ def _overridden(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict
 
 
 def _check(settings: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
-    import jsonschema
-
-    error = next(iter(sorted(jsonschema.Draft202012Validator(schema).iter_errors(settings), key=str)), None)
-    if error is None:
+    if (error := first_error(schema, settings)) is None:
         return
     place = ".".join(str(part) for part in error.absolute_path)
     inside = f" in {place!r}" if place else ""
@@ -227,6 +222,3 @@ def _expectation(error: Any) -> str:
     if error.validator == "enum":
         return f"must be one of {', '.join(map(str, error.validator_value))}"
     return f"must have {error.validator} {error.validator_value}"
-
-
-__all__ = ["KINDS", "OWN_STUDY", "Study", "own_model", "read_study"]

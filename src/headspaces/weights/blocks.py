@@ -1,9 +1,10 @@
 """Blocks of layers: safetensors files that hold only the attention weights, and reading them back as heads.
 
-Field of the file: every tensor under its original name, in its original type (GGUF: dequantised float32).
+Field of the file: every tensor under its original name, in its original type (of a GGUF file: its bytes).
 ``__metadata__``, all text: ``format`` (``headspaces-weights``), ``format_version``, ``source``, ``revision``,
-``model_type``, ``layout``, ``prefix``, ``kinds``, ``shape`` (JSON), ``first_layer``, ``n_layers``, ``sha256`` (JSON,
-one per tensor), ``scale_block`` (JSON, FP8 checkpoints only), ``header_sha256`` (of the header without this field).
+``model_type``, ``layout`` (JSON, the row of the layouts table), ``prefix``, ``kinds``, ``shape`` (JSON),
+``first_layer``, ``n_layers``, ``sha256`` (JSON, one per tensor), ``scale_block`` (JSON, FP8 checkpoints only), ``ggml``
+(JSON, GGUF only: type and shape of every tensor), ``header_sha256`` (of the header without this field).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from headspaces.spaces import Shape
 from headspaces.weights.formats.dtypes import SCALE, decode, rescale
 from headspaces.weights.formats.safetensors_header import read_header
 from headspaces.weights.headers import TensorHeader
-from headspaces.weights.layouts import LAYOUTS, layer_tensors
+from headspaces.weights.layout import Layout, layer_tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from headspaces.geometry.heads import LayerHeads
 
 FORMAT = "headspaces-weights"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 def read_block(path: str | Path) -> list[LayerHeads]:
@@ -76,7 +77,7 @@ def each_layer(path: str | Path, layers: Iterable[int] | None = None) -> Iterato
         tensors = read_header(path, path.name)
     except InputError as error:
         raise DamagedFileError(path, f"damaged ({error})") from error
-    layout, shape = LAYOUTS[metadata["layout"]], Shape(**json.loads(metadata["shape"]))
+    layout, shape = Layout.from_json(metadata["layout"]), Shape(**json.loads(metadata["shape"]))
     sums: dict[str, str] = json.loads(metadata["sha256"])
     first, source = int(metadata["first_layer"]), metadata["source"]
     for layer in range(first, first + int(metadata["n_layers"])) if layers is None else layers:
@@ -109,10 +110,10 @@ def read_metadata(path: str | Path) -> dict[str, str]:
             header = json.loads(file.read(length))
         metadata: dict[str, str] = header["__metadata__"]
         header_sum = metadata.pop("header_sha256", "")
-        found, layout = (metadata["format"], metadata["format_version"]), str(metadata["layout"])
+        found = (metadata["format"], metadata["format_version"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedFileError(path, f"not a readable block of weights ({error})") from error
-    if found != (FORMAT, str(FORMAT_VERSION)) or layout not in LAYOUTS:
+    if found != (FORMAT, str(FORMAT_VERSION)):
         raise DamagedFileError(path, f"expected {FORMAT} version {FORMAT_VERSION}, found {found[0]} version {found[1]}")
     if header_sum != header_checksum(header):
         raise DamagedFileError(path, "its header is damaged (its checksum differs)")
@@ -127,23 +128,31 @@ def header_checksum(header: Mapping[str, object]) -> str:
 def _read_scaled(
     path: Path, name: str, tensors: Mapping[str, TensorHeader], sums: Mapping[str, str], metadata: Mapping[str, str]
 ) -> np.ndarray:
-    values = _read_tensor(path, name, tensors, sums)
+    values = _read_tensor(path, name, tensors, sums, metadata)
     if name + SCALE not in tensors:
         return values
     rows, columns = json.loads(metadata["scale_block"])
-    return rescale(values, _read_tensor(path, name + SCALE, tensors, sums), (rows, columns))
+    return rescale(values, _read_tensor(path, name + SCALE, tensors, sums, metadata), (rows, columns))
 
 
-def _read_tensor(path: Path, name: str, tensors: Mapping[str, TensorHeader], sums: Mapping[str, str]) -> np.ndarray:
+def _read_tensor(
+    path: Path, name: str, tensors: Mapping[str, TensorHeader], sums: Mapping[str, str], metadata: Mapping[str, str]
+) -> np.ndarray:
     tensor = tensors.get(name)
     if tensor is None:
         raise DamagedFileError(path, f"no tensor {name!r}")
-    with path.open("rb") as file:
-        file.seek(tensor.begin)
-        data = file.read(tensor.size)
+    data = stored_bytes(path, tensor)
     if hashlib.sha256(data).hexdigest() != sums.get(name):
         raise DamagedFileError(path, f"tensor {name!r} is damaged (its checksum differs)")
-    return decode(data, tensor.dtype, tensor.shape, f"{path}: tensor {name!r}")
+    dtype, shape = json.loads(metadata.get("ggml", "{}")).get(name, (tensor.dtype, tensor.shape))
+    return decode(data, dtype, tuple(shape), f"{path}: tensor {name!r}")
+
+
+def stored_bytes(path: Path, tensor: TensorHeader) -> bytes:
+    """Read a tensor's bytes from a block."""
+    with path.open("rb") as file:
+        file.seek(tensor.begin)
+        return file.read(tensor.size)
 
 
 def _check_finite(stack: np.ndarray, where: str, what: str) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from headspaces.errors import InputError
 from headspaces.geometry.heads import LayerHeads, Norm, NormKind
 from headspaces.spaces import Shape
-from headspaces.weights.layouts import Layout, layer_tensors
+from headspaces.weights.layout import Layout, layer_tensors
 
 
 def cut_layer(
@@ -28,7 +28,7 @@ def cut_layer(
     kinds
         The kinds wanted.
     arrays
-        The tensors of :func:`~headspaces.weights.layouts.layer_tensors` by name, in any float type.
+        The tensors of :func:`~headspaces.weights.layout.layer_tensors` by name, in any float type.
 
     Raises
     ------

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from headspaces.errors import InputError
 from headspaces.files import whole_file
-from headspaces.weights.blocks import FORMAT, FORMAT_VERSION, header_checksum
+from headspaces.weights.blocks import FORMAT, FORMAT_VERSION, header_checksum, read_metadata, stored_bytes
 from headspaces.weights.folder import stream_folder
 from headspaces.weights.formats.gguf_header import stream_gguf
+from headspaces.weights.formats.safetensors_header import read_header
 from headspaces.weights.formats.torch_load import stream_torch
-from headspaces.weights.headers import Headers, Stream, TensorHeader, scale_block
+from headspaces.weights.headers import Headers, Stream, TensorHeader
 from headspaces.weights.hub.repository import stream_hub
 
 _STREAMS: dict[str, Callable[[Headers, Iterable[str]], Stream]] = {
@@ -46,7 +47,7 @@ def fetch_block(headers: Headers, layers: range, path: str | Path) -> None:
         If the checkpoint cannot be read, has changed, or delivers another number of bytes than its header says.
     """
     names = headers.layer_names(layers)
-    stream = _STREAMS[headers.files[headers.tensors[names[0]].file].form]
+    stream = _stream_kept(headers, names, Path(path)) or _STREAMS[headers.files[headers.tensors[names[0]].file].form]
     sizes = {name: _stored(headers.tensors[name]) for name in names}
     sums = dict.fromkeys(names, "0" * 64)
     with whole_file(path) as beside, beside.open("wb") as file:
@@ -70,14 +71,36 @@ def fetch_block(headers: Headers, layers: range, path: str | Path) -> None:
         file.write(_header_bytes(headers, layers, sizes, offsets, sums))
 
 
+def _stream_kept(
+    headers: Headers, names: Iterable[str], path: Path
+) -> Callable[[Headers, Iterable[str]], Stream] | None:
+    """Read a repository's tensors from the block that is to be replaced, where that holds them all.
+
+    So a block that is understood otherwise than before costs no byte of the network. What a commit holds never changes;
+    of local files that cannot be said.
+    """
+    if not headers.source.startswith("hub:") or not path.is_file():
+        return None
+    try:
+        metadata, tensors = read_metadata(path), read_header(path, path.name)
+    except InputError:
+        return None
+    same = (metadata["source"], metadata["revision"]) == (headers.source, headers.revision)
+    if not same or any(name not in tensors or tensors[name].size != headers.tensors[name].size for name in names):
+        return None
+    sums = json.loads(metadata["sha256"])
+    # Read before the block is replaced, and checked: a damaged tensor is fetched again with the others.
+    kept = {name: stored_bytes(path, tensors[name]) for name in names}
+    if any(hashlib.sha256(data).hexdigest() != sums[name] for name, data in kept.items()):
+        return None
+    return lambda _, wanted: ((name, [kept[name]]) for name in wanted)
+
+
 def _stored(tensor: TensorHeader) -> TensorHeader:
-    """Header of a tensor as it is written: GGUF types become float32."""
+    """Header of a tensor as it is written: of a GGUF type that safetensors does not know, its bytes."""
     if not tensor.dtype.startswith("ggml:"):
         return TensorHeader(tensor.dtype, tensor.shape, "", 0, tensor.size)
-    elements = 1
-    for length in tensor.shape:
-        elements *= length
-    return TensorHeader("F32", tensor.shape, "", 0, 4 * elements)
+    return TensorHeader("U8", (tensor.size,), "", 0, tensor.size)
 
 
 def _offsets(sizes: Mapping[str, TensorHeader]) -> dict[str, int]:
@@ -100,7 +123,7 @@ def _header_bytes(
         "source": headers.source,
         "revision": headers.revision,
         "model_type": headers.model_type,
-        "layout": headers.layout,
+        "layout": headers.row.to_json(),
         "prefix": headers.prefix,
         "kinds": headers.kinds,
         "shape": json.dumps(asdict(headers.shape)),
@@ -108,8 +131,14 @@ def _header_bytes(
         "n_layers": str(len(layers)),
         "sha256": json.dumps(sums),
     }
-    if block := scale_block(headers.config):
-        metadata["scale_block"] = json.dumps(block)
+    if headers.scale_block:
+        metadata["scale_block"] = json.dumps(headers.scale_block)
+    if ggml := {
+        name: [headers.tensors[name].dtype, headers.tensors[name].shape]
+        for name in tensors
+        if headers.tensors[name].dtype.startswith("ggml:")
+    }:
+        metadata["ggml"] = json.dumps(ggml)
     content: dict[str, object] = {"__metadata__": metadata}
     for name, tensor in tensors.items():
         begin = offsets[name]

@@ -1,7 +1,8 @@
 """Where each architecture keeps its heads: one table, and the look-ups in it.
 
-A :class:`Layout` is one row: the names of a layer's tensors, how a fused tensor is cut, and which norms stand between
-the attention and the residual stream. To add an architecture, add a row (``docs/architectures.md``).
+A :class:`~headspaces.weights.layout.Layout` is one row: the names of a layer's tensors, how a fused tensor is cut, and
+which norms stand between the attention and the residual stream. To add an architecture, add a row
+(``docs/architectures.md``).
 
 Norms on queries and keys (``q_norm``, ``k_norm``) act inside a head, after the projection: they change which
 queries match which keys and no read space, so no row names them. The same holds for rotary embeddings, attention
@@ -13,74 +14,12 @@ Only the standard library is imported: layouts are looked up before any array is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from headspaces.errors import InputError
 from headspaces.spaces import KINDS
+from headspaces.weights.layout import Layout
 from headspaces.weights.refused import REFUSED, check_quantisation
-
-
-@dataclass(frozen=True)
-class Layout:
-    """One row of the table.
-
-    Attributes
-    ----------
-    name
-        The row's own name.
-    model_types
-        The ``model_type`` of the configurations that it serves; ``gguf:ARCHITECTURE`` for GGUF files.
-    layer
-        What the names of a layer's tensors begin with, after the model's prefix.
-    o, q, k, v, qkv
-        Names of the weights; ``qkv`` in place of q, k, v where they are fused.
-    split
-        How the rows of ``qkv`` run. ``flat``: all queries, all keys, all values. ``heads``: head by head, each query,
-        key, value. ``groups``: key-value head by key-value head, each its queries, key, value.
-    transposed
-        Whether weights are stored (in, out), as in GPT-2's Conv1D, instead of (out, in).
-    norm
-        Kind of the norm before the attention: ``layernorm``, ``rmsnorm`` or ``none``.
-    read_norm
-        Name of that norm's weight; empty for a norm without parameters or no norm.
-    write_norm
-        Name of the weight of an RMSNorm on the attention's output; empty for none.
-    gain_offset
-        What is added to a stored norm weight to give the gain: 1 for Gemma.
-    when
-        Values of the configuration that choose this row among those of a model type, each with its default.
-    kv_heads
-        Keys of the configuration that say how many key-value heads there are; where none is present the tensors say.
-    note
-        What a reader of the results must know.
-    """
-
-    name: str
-    model_types: tuple[str, ...]
-    layer: str = "layers.{layer}."
-    o: str = "self_attn.o_proj.weight"
-    q: str = "self_attn.q_proj.weight"
-    k: str = "self_attn.k_proj.weight"
-    v: str = "self_attn.v_proj.weight"
-    qkv: str = ""
-    split: str = ""
-    transposed: bool = False
-    norm: str = "rmsnorm"
-    read_norm: str = "input_layernorm.weight"
-    write_norm: str = ""
-    gain_offset: float = 0.0
-    when: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    kv_heads: tuple[str, ...] = ("num_key_value_heads",)
-    note: str = ""
-
-    def tensor(self, kind: str) -> str:
-        """Name, inside a layer, of the tensor that holds one kind."""
-        if kind != "O" and self.qkv:
-            return self.qkv
-        name: str = getattr(self, kind.lower())
-        return name
-
 
 NO_PRE_NORM = "no norm before the attention: nothing is folded into the reads"
 
@@ -216,6 +155,11 @@ ROWS: tuple[Layout, ...] = (
 LAYOUTS: dict[str, Layout] = {row.name: row for row in ROWS}
 """The rows by name."""
 
+NORMALISED_STREAM = {
+    "opt-post-norm": "the residual stream is normalised after every sublayer: no write reaches a later head directly",
+}
+"""Layouts without the direct path that the activations measure."""
+
 _WRAPPERS = ("", "_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module.", "model.")
 _ROOTS = (
     "", "transformer.", "model.", "gpt_neox.", "decoder.", "model.decoder.", "model.language_model.",
@@ -303,16 +247,6 @@ def find_prefix(layout: Layout, names: Iterable[str], where: str) -> str:
         f"{where}: missing tensor {wanted[0]!r} (nor under a prefix such as 'model.' or 'transformer.'), needed by the "
         f"layout {layout.name}; the first tensor there is {min(found, default='none at all')!r}"
     )
-
-
-def layer_tensors(layout: Layout, prefix: str, layer: int, kinds: str) -> list[str]:
-    """Names of the tensors that the given kinds of one layer need, norms included, without repetition."""
-    wanted = [layout.tensor(kind) for kind in kinds]
-    if layout.read_norm and set(kinds) & set("QKV"):
-        wanted.append(layout.read_norm)
-    if layout.write_norm and "O" in kinds:
-        wanted.append(layout.write_norm)
-    return list(dict.fromkeys(prefix + layout.layer.format(layer=layer) + name for name in wanted))
 
 
 def n_layers_present(layout: Layout, prefix: str, names: Iterable[str]) -> int:

@@ -7,7 +7,8 @@ from typing import Any
 
 from headspaces.errors import InputError
 from headspaces.spaces import KINDS, Shape
-from headspaces.weights.layouts import Layout, n_layers_present
+from headspaces.weights.layout import Layout
+from headspaces.weights.layouts import n_layers_present
 
 CONFIG_KEYS: dict[str, tuple[str, ...]] = {
     "n_layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),

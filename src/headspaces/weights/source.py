@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ from headspaces.spaces import KINDS
 from headspaces.weights.folder import fingerprint, read_folder, read_json
 from headspaces.weights.formats.gguf_header import read_gguf
 from headspaces.weights.formats.torch_load import checkpoint_config, read_torch
-from headspaces.weights.headers import FileHeader, Headers, TensorHeader, needed_headers
-from headspaces.weights.hub.repository import parse_hub, read_hub
+from headspaces.weights.headers import Checkpoint, FileHeader, Headers, TensorHeader
+from headspaces.weights.hub.repository import read_hub
+from headspaces.weights.interpretation import interpret
 
 TORCH_ENDS = (".pt", ".pth", ".bin", ".ckpt")
 
@@ -41,7 +42,7 @@ def read_headers(source: str, kinds: str = KINDS, *, path: str | Path | None = N
     if path is None and source.startswith("wheel:"):
         raise InputError(f"source {source!r}: fetch_wheel takes the file out first, then its path is read")
     if path is None and source.startswith("hub:"):
-        return _with_revision(needed_headers(source, *read_hub(source), kinds=kinds))
+        return interpret(_without_experts(source, *read_hub(source)), kinds)
     try:
         place = Path(path if path is not None else source).expanduser()
         is_folder = place.is_dir()
@@ -61,19 +62,19 @@ def read_headers(source: str, kinds: str = KINDS, *, path: str | Path | None = N
         raise InputError(
             f"source {source!r}: {place} does not exist; expected hub:owner/name, a folder, .gguf or .pt file"
         )
-    return needed_headers(source, *found, kinds=kinds)
+    return interpret(_without_experts(source, *found), kinds)
 
 
-def _with_revision(headers: Headers) -> Headers:
-    """Say which commit was read where the source names a branch or a tag, which may move."""
-    wanted = parse_hub(headers.source)
-    if wanted.pinned:
-        return headers
-    note = (
-        f"revision {wanted.revision!r} is not pinned; it was commit {headers.revision}: "
-        f"hub:{wanted.repository}@{headers.revision} keeps it"
-    )
-    return replace(headers, notes=(*headers.notes, note))
+def _without_experts(
+    source: str,
+    revision: str,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, TensorHeader],
+    files: Mapping[str, FileHeader],
+) -> Checkpoint:
+    """Leave out the experts of a mixture: tens of thousands of tensors that no head needs."""
+    kept = {name: tensor for name, tensor in tensors.items() if ".experts." not in name}
+    return Checkpoint(source, revision, config, kept, files)
 
 
 def _read_checkpoint(

@@ -89,12 +89,14 @@ def decode(data: bytes | memoryview, dtype: str, shape: tuple[int, ...], what: s
     Raises
     ------
     InputError
-        If the type is not one of the float types.
+        If the type is not one of the float types, or a GGUF type that cannot be dequantised.
     """
     import numpy as np
 
     check_supported(dtype, what, scaled=True)
     values: np.ndarray
+    if dtype.startswith("ggml:"):
+        return _dequantised(data, dtype.removeprefix("ggml:"), shape, what)
     if dtype == SCALED:
         values = _e4m3()[np.frombuffer(data, np.uint8)]
     elif dtype == "BF16":
@@ -125,3 +127,19 @@ def _e4m3() -> np.ndarray:
     values[(codes & 127) == 127] = np.nan
     signed: np.ndarray = sign * values
     return signed
+
+
+def _dequantised(data: bytes | memoryview, kind: str, shape: tuple[int, ...], what: str) -> np.ndarray:
+    """Values of a GGUF tensor, which the package ``gguf`` gives in float32."""
+    import numpy as np
+    from gguf.constants import GGMLQuantizationType
+    from gguf.quants import dequantize, quant_shape_to_byte_shape
+
+    if plain := {"F32": "<f4", "F16": "<f2", "F64": "<f8"}.get(kind):
+        return np.frombuffer(data, plain).astype(np.float64).reshape(shape)
+    number = GGMLQuantizationType[kind]
+    try:
+        raw = np.frombuffer(data, np.uint8).reshape(quant_shape_to_byte_shape(shape, number))
+        return np.asarray(dequantize(raw, number), np.float64).reshape(shape)
+    except (NotImplementedError, ValueError) as error:
+        raise InputError(f"{what}: the ggml type {kind} cannot be dequantised ({error})") from error

@@ -1,6 +1,6 @@
-"""GGUF files: header without the vocabulary, tensors dequantised.
+"""GGUF files: header without the vocabulary, and the tensors' bytes.
 
-The package ``gguf`` dequantises. Its reader makes an array of every word of the vocabulary (seconds for a header), so
+The reader of the package ``gguf`` makes an array of every word of the vocabulary (seconds for a header), so
 the header is walked here: a magic number, counts, typed key-value pairs, tensor names with shapes and offsets.
 """
 
@@ -27,14 +27,6 @@ _MOST_ENTRIES = 2**17
 """Most metadata values and tensors that are believed; the largest files have a few thousand."""
 _MOST_DIMENSIONS, _DEEPEST = 8, 4
 """Most dimensions of a tensor (ggml has 4), and of arrays inside arrays."""
-
-_CONFIG = {
-    "block_count": "num_hidden_layers",
-    "embedding_length": "hidden_size",
-    "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads",
-    "attention.key_length": "head_dim",
-}
 
 
 class _Walk:
@@ -98,7 +90,7 @@ def read_gguf(path: Path) -> tuple[str, dict[str, Any], dict[str, TensorHeader],
     revision
         ``sha256:`` of the header with the file's size.
     config
-        The metadata under the names of Hugging Face configurations, ``model_type`` being ``gguf:ARCHITECTURE``.
+        The metadata under its own names, in ``gguf``.
     tensors, files
         As in :class:`~headspaces.weights.headers.Headers`.
 
@@ -178,37 +170,15 @@ def _tensor_headers(
 
 
 def _config(values: dict[str, Any]) -> dict[str, Any]:
-    architecture = str(values.get("general.architecture", ""))
-    config: dict[str, Any] = {"model_type": f"gguf:{architecture}"}
-    for key, name in _CONFIG.items():
-        if (value := values.get(f"{architecture}.{key}")) is not None:
-            config[name] = value
-    return config
+    """Return what the file says of the architecture, in its own words, without the tokenizer's large part."""
+    kept = {key: value for key, value in values.items() if not key.startswith("tokenizer.") and value is not None}
+    return {"gguf": kept}
 
 
 def stream_gguf(headers: Headers, names: Iterable[str]) -> Stream:
-    """Yield the named tensors, dequantised to little-endian float32.
-
-    Raises
-    ------
-    InputError
-        If a type cannot be dequantised.
-    """
-    import numpy as np
-    from gguf.constants import GGMLQuantizationType
-    from gguf.quants import dequantize, quant_shape_to_byte_shape
-
+    """Yield the named tensors' bytes, in the order of the file."""
     for name in sorted(names, key=lambda name: headers.tensors[name].begin):
         tensor = headers.tensors[name]
-        kind = GGMLQuantizationType[tensor.dtype.removeprefix("ggml:")]
-        raw = np.memmap(unchanged(headers.files[tensor.file]), np.uint8, "r", tensor.begin, (tensor.size,))
-        try:
-            if kind in (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.F64):
-                values = raw.view({"F32": "<f4", "F16": "<f2", "F64": "<f8"}[kind.name]).reshape(tensor.shape)
-            else:
-                values = dequantize(raw.reshape(quant_shape_to_byte_shape(tensor.shape, kind)), kind)
-        except (NotImplementedError, ValueError) as error:
-            raise InputError(
-                f"{headers.source}: tensor {name!r}: the ggml type {kind.name} cannot be dequantised ({error})"
-            ) from error
-        yield name, [np.ascontiguousarray(values, "<f4").tobytes()]
+        with unchanged(headers.files[tensor.file]).open("rb") as file:
+            file.seek(tensor.begin)
+            yield name, [file.read(tensor.size)]

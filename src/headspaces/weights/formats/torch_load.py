@@ -48,7 +48,7 @@ def read_torch(path: Path, file: str) -> tuple[dict[str, TensorHeader], dict[str
 
 
 def checkpoint_config(beside: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Make the configuration of a training checkpoint in nanoGPT's naming, from its ``model_args``.
+    """Find what describes a training checkpoint in nanoGPT's naming: its ``model_args``.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def checkpoint_config(beside: Mapping[str, Any], path: Path) -> dict[str, Any]:
             f"{path}: no model_args with n_layer, n_head and n_embd, and no config.json beside the file; "
             "the number of heads cannot be told from the weights"
         )
-    return {"model_type": "nanogpt", **{key: arguments[key] for key in ("n_layer", "n_head", "n_embd")}}
+    return {"model_args": {key: arguments[key] for key in ("n_layer", "n_head", "n_embd")}}
 
 
 def stream_torch(headers: Headers, names: Iterable[str]) -> Stream:

@@ -147,7 +147,7 @@ class TestTransformers:
         text = Text("abcdefghijklmnopqrst", "test", "", 1, "")
         found = patterns.open_runner(str(tmp_path), "tiny", text, n_windows=2, n_tokens=10, seed=0)
         assert found.windows.tokens.tolist() == [list(range(1, 11)), list(range(11, 21))]
-        assert found.ordinary.tolist() == list(range(1, 27))
+        assert found.non_special.tolist() == list(range(1, 27))
         assert found.n_positions == 16
         expected = model.float()
         expected.set_attn_implementation("eager")

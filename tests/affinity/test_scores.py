@@ -7,7 +7,13 @@ import scipy.stats
 import torch
 from support.gpt2_affinity import gpt2_affinity, gpt2_layers
 
-from headspaces.affinity.informativeness import bin_edges, divergence, informativeness, observed_counts, random_shares
+from headspaces.affinity.informativeness import (
+    bin_edges,
+    divergence,
+    informativeness,
+    observed_counts,
+    random_fractions,
+)
 from headspaces.affinity.run import SCORES, affinity
 from headspaces.affinity.scores import nuclear_norms
 from headspaces.errors import InputError
@@ -147,7 +153,7 @@ class TestScores:
         """What a GPU would run, on the CPU: one block, and a pair of blocks."""
         for blocks in ([layers], [layers[:2], layers[2:]]):
             readers = [lambda block=block: block for block in blocks]
-            found = affinity(readers, same_kind=True, dtype=dtype, place=torch.asarray)
+            found = affinity(readers, same_kind=True, dtype=dtype, to_device=torch.asarray)
             assert found.keys() == arrays.keys()
             for name, values in arrays.items():
                 if name != "kl":
@@ -252,12 +258,22 @@ class TestInformativeness:
         assert len(edges) == 256
         assert (edges[0], edges[-1]) == (0, 64)
         fine = np.linspace(4, 7, 3001)
-        shares = random_shares(fine, 768, 64)
+        fractions = random_fractions(fine, 768, 64)
         middles = (fine[1:] + fine[:-1]) / 2
-        mean = shares @ middles
+        mean = fractions @ middles
         assert mean == pytest.approx(64 * 64 / 768, abs=1e-6)
-        assert math.sqrt(shares @ (middles - mean) ** 2) == pytest.approx(64 * isotropic_sd(768, 64), abs=1e-5)
+        assert math.sqrt(fractions @ (middles - mean) ** 2) == pytest.approx(64 * isotropic_sd(768, 64), abs=1e-5)
         assert 64 * isotropic_sd(768, 64) == pytest.approx(0.10796, abs=5e-6)
+
+    @pytest.mark.parametrize(("d_model", "d_head", "bin_of_all"), [(8, 8, 254), (8, 16, 127)])
+    def test_heads_as_wide_as_the_stream_all_overlap_alike(self, d_model, d_head, bin_of_all):
+        edges = bin_edges(d_head)
+        assert edges[bin_of_all] <= d_model <= edges[bin_of_all + 1]
+        fractions = random_fractions(edges, d_model, d_head)
+        assert np.flatnonzero(fractions).tolist() == [bin_of_all]
+        assert fractions.sum() == 1
+        kl = informativeness({x + y: np.full(20, float(d_model)) for x in "QKVO" for y in "QKVO"}, d_model, d_head)
+        assert (kl == 0).all()
 
     def test_divergence_is_that_of_scipy(self, rng):
         reference, counts = rng.dirichlet(np.ones(9)), rng.integers(1, 50, 9)
