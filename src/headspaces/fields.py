@@ -219,6 +219,35 @@ def find_field(file_kind: str, name: str) -> tuple[Field, tuple[str, ...]] | Non
     return None
 
 
+_ROLES = re.compile("^(other|writer|reader|source|target)_")
+
+_COUNTED_BY = {"layer": "n_layers", "head": "n_query_heads", "kv_head": "n_kv_heads", "d_model": "d_model"}
+"""Attributes of a file that say how long a dimension is."""
+
+_COUNTED_BY_OF = {
+    "bases": {"layer": "block_layers"},
+    "null-shard": {"sample": "n_samples"},
+    "nulls": {"sample": "samples"},
+}
+"""And those of one kind of file."""
+
+
+def dimension_fault(file_kind: str, name: str, shape: tuple[int, ...], says: Mapping[str, object]) -> str | None:
+    """Say where an array's dimensions are not what its file's attributes say; None where all that are said agree.
+
+    An array that is shorter than its file says would be taken for whole: a shard of fewer samples, a block of fewer
+    layers.
+    """
+    found = find_field(file_kind, name)
+    for axis, dimension in enumerate(found[1] if found else ()):
+        plain = _ROLES.sub("", dimension)
+        key = _COUNTED_BY_OF.get(file_kind, {}).get(plain) or _COUNTED_BY.get(plain, "")
+        length = shape[axis] if axis < len(shape) else None
+        if key in says and length != says[key]:
+            return f"{key} is {says[key]}, but {name!r} has {length} in dimension {axis}"
+    return None
+
+
 def describe_dimension(name: str) -> str:
     """Say what is counted along a dimension."""
     if name in DIMENSIONS:

@@ -2,8 +2,8 @@
 
 Every file holds named arrays and, as root attributes, what made it. Reading checks the format's name and version, and
 the checksum of the whole file that writing put behind its end, so that a damaged file is named instead of believed.
-That comes before HDF5 sees the file: the library may run forever on one flipped bit. Other readers of HDF5 do not look
-behind the end.
+That comes before HDF5 sees the file: the library may run forever on one flipped bit. What HDF5 cannot read after that
+is the system's fault, not the file's. Other readers of HDF5 do not look behind the end.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import hashlib
 import io
 import os
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 # Readers never block a writer and network file systems without locks work: files are never changed in place.
 os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
@@ -26,10 +25,11 @@ import numpy as np
 
 import headspaces
 from headspaces.errors import DamagedFileError
-from headspaces.fields import LABELS, describe_dimension, find_field
-from headspaces.files import whole_file
+from headspaces.fields import LABELS, describe_dimension, dimension_fault, find_field
+from headspaces.files import SteadyFile, read_patiently, whole_file
 
 FORMAT_VERSION = 1
+T = TypeVar("T")
 Attributes: TypeAlias = Mapping[str, str | int | float | bool]
 
 
@@ -48,8 +48,8 @@ def write_arrays(path: str | Path, kind: str, arrays: Mapping[str, np.ndarray], 
     attributes
         Root attributes beside the format, its version and the package's version.
     """
-    with whole_file(path) as beside:
-        with h5py.File(beside, "w", libver="latest") as file:
+    with whole_file(path) as beside, SteadyFile(beside, "w+") as stream:
+        with h5py.File(stream, "w", libver="latest") as file:
             for name, array in arrays.items():
                 file.create_dataset(name, data=array)
             _label(file, kind, arrays)
@@ -59,10 +59,12 @@ def write_arrays(path: str | Path, kind: str, arrays: Mapping[str, np.ndarray], 
                 "format_version": FORMAT_VERSION,
                 "package_version": headspaces.__version__,
             })  # fmt: skip
-        with beside.open("rb+") as stream:
-            digest = hashlib.file_digest(stream, "sha256").digest()
-            stream.seek(0, io.SEEK_END)
-            stream.write(_SUM_MARK + digest)
+        stream.seek(0)
+        digest = hashlib.file_digest(stream, "sha256").digest()
+        stream.seek(0, io.SEEK_END)
+        stream.write(_SUM_MARK + digest)
+        if stream.failed:
+            raise stream.failed
 
 
 def read_arrays(path: str | Path, kind: str, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
@@ -71,60 +73,72 @@ def read_arrays(path: str | Path, kind: str, names: Iterable[str] | None = None)
     Raises
     ------
     DamagedFileError
-        If the file cannot be read, has changed since it was written, is of another kind or version, or lacks an array.
+        If the file has changed since it was written, is of another kind or version, lacks an array, or has one of
+        other dimensions than its attributes say.
+    InputError
+        If the system cannot read it.
     """
-    with _opened(path, kind) as file:
-        chosen = list(names) if names is not None else _dataset_names(file)
-        return {name: _read_named(file, name, path) for name in chosen}
+
+    def read(file: h5py.File) -> dict[str, np.ndarray]:
+        chosen = wanted if wanted is not None else _dataset_names(file)
+        says = dict(file.attrs)
+        return {name: _read_named(file, name, path, kind, says) for name in chosen}
+
+    wanted = list(names) if names is not None else None
+    return _read(path, kind, read)
 
 
 def read_attributes(path: str | Path, kind: str) -> dict[str, str | int | float | bool]:
     """Read the root attributes of a file as plain Python values; errors as in :func:`read_arrays`."""
-    with _opened(path, kind) as file:
+
+    def read(file: h5py.File) -> dict[str, str | int | float | bool]:
         return {key: value.item() if isinstance(value, np.generic) else value for key, value in file.attrs.items()}
+
+    return _read(path, kind, read)
 
 
 def dataset_names(path: str | Path, kind: str) -> list[str]:
     """Return the paths of all datasets in a file but its dimension scales, sorted; errors as in :func:`read_arrays`."""
-    with _opened(path, kind) as file:
-        return _dataset_names(file)
+    return _read(path, kind, _dataset_names)
 
 
 def file_kind(path: str | Path) -> str:
     """Return what an undamaged file says it is: ``overlaps``, ``nulls``, …; errors as in :func:`read_arrays`."""
-    with _opened(path, None) as file:
-        return str(file.attrs["format"]).removeprefix("headspaces-")
+    return _read(path, None, _kind)
 
 
 _SUM_MARK = b"SHA256 of all before: "
 """Stands behind the end of an HDF5 file, before the 32 bytes of its checksum."""
 
 
-@contextmanager
-def _opened(path: str | Path, kind: str | None) -> Iterator[h5py.File]:
-    try:
+def _read(path: str | Path, kind: str | None, read: Callable[[h5py.File], T]) -> T:
+    def attempt() -> T:
         state = Path(path).stat()
         _check_sum(os.fspath(path), state.st_ino, state.st_size, state.st_mtime_ns)
-        with h5py.File(path, "r") as file:
-            _check_kind(file, path, kind or str(file.attrs.get("format")).removeprefix("headspaces-"))
-            yield file
-    except OSError as error:
-        raise DamagedFileError(path, f"not a readable HDF5 file ({error})") from error
+        # HDF5 gets its bytes from our file: its own driver buries what the system said, or dies of it.
+        with SteadyFile(path) as stream, h5py.File(stream, "r") as file:
+            _check_kind(file, path, kind or _kind(file))
+            return read(file)
+
+    return read_patiently(path, attempt)
+
+
+def _kind(file: h5py.File) -> str:
+    return str(dict(file.attrs).get("format")).removeprefix("headspaces-")
 
 
 @lru_cache(maxsize=1024)
 def _check_sum(path: str, *_: int) -> None:
     """Compare a file with its checksum, once for each state of it that this process meets."""
     length = len(_SUM_MARK) + hashlib.sha256().digest_size
-    with Path(path).open("rb") as stream:
-        left = stream.seek(0, io.SEEK_END) - length
-        stream.seek(max(left, 0))
-        expected = stream.read()
-        stream.seek(0)
-        digest = hashlib.sha256()
-        while left > 0 and (chunk := stream.read(min(left, 2**22))):
-            digest.update(chunk)
-            left -= len(chunk)
+    buffer, digest = memoryview(bytearray(2**22)), hashlib.sha256()
+    with SteadyFile(path) as file:
+        left = max(file.seek(0, io.SEEK_END) - length, 0)
+        file.seek(0)
+        while left and (n := file.readinto(buffer[:left])):
+            digest.update(buffer[:n])
+            left -= n
+        expected = bytes(buffer[: file.readinto(buffer[: length + 1])])
     if expected != _SUM_MARK + digest.digest():
         raise DamagedFileError(path, "not a readable HDF5 file (cut off or changed: its checksum differs)")
 
@@ -187,13 +201,16 @@ def _scale(file: h5py.File, dimension: str, places: Sequence[tuple[str, int]]) -
 
 
 def _check_kind(file: h5py.File, path: str | Path, kind: str) -> None:
-    found = (file.attrs.get("format"), file.attrs.get("format_version"))
+    says = dict(file.attrs)  # reading all raises what ``attrs.get`` would hide
+    found = (says.get("format"), says.get("format_version"))
     if found != (f"headspaces-{kind}", FORMAT_VERSION):
         expected = f"headspaces-{kind}, version {FORMAT_VERSION}"
         raise DamagedFileError(path, f"expected the format {expected}, found {found[0]}, version {found[1]}")
 
 
-def _read_named(file: h5py.File, name: str, path: str | Path) -> np.ndarray:
+def _read_named(file: h5py.File, name: str, path: str | Path, kind: str, says: Mapping[str, object]) -> np.ndarray:
     if name not in file:
         raise DamagedFileError(path, f"no dataset {name!r}")
+    if fault := dimension_fault(kind, name, file[name].shape, says):
+        raise DamagedFileError(path, fault)
     return np.asarray(file[name][()])  # a scalar dataset is an array too

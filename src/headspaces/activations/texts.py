@@ -20,7 +20,7 @@ from typing import Any
 from huggingface_hub import get_token
 
 from headspaces.errors import InputError
-from headspaces.files import whole_file
+from headspaces.files import read_bytes, whole_file
 
 FORMAT = "headspaces-text"
 FORMAT_VERSION = 1
@@ -107,13 +107,14 @@ def load_text(path: str | Path) -> Text:
     Raises
     ------
     InputError
-        If the file is no such JSON, of another version, or its text has been changed.
+        If the system cannot read the file, or it is no such JSON, of another version, or its text has been changed.
     """
+    data = read_bytes(path)
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(data)
         found = content.pop("format"), content.pop("format_version")
         text = Text(**content)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not a text file of the workflow ({error}); delete it and run again") from error
     if found != (FORMAT, FORMAT_VERSION) or _sha256(text.text) != text.sha256:
         raise InputError(f"{path}: of another version, or its text was changed; delete it and run again")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
+import timeit
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 
 from headspaces.costs.requests import n_threads, stage_cost
@@ -18,7 +18,7 @@ from headspaces.weights.hub.repository import bytes_to_fetch
 from headspaces.weights.model_check import check_model
 
 RATE_SIZE = 2048  # Side of the matrices whose product is timed: 0.2 s on two cores.
-RATE_SECONDS = 1.0  # How long the machine's rate is measured at least.
+RATE_PRODUCTS = 6  # How often. The fastest product counts: what disturbs the others is not the machine's.
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,8 @@ def measure_machine(cores: int) -> Machine:
     from threadpoolctl import threadpool_limits
 
     matrix = np.random.default_rng(0).standard_normal((RATE_SIZE, RATE_SIZE))
-    best, spent = float("inf"), 0.0
     with threadpool_limits(cores):
-        while spent < RATE_SECONDS:
-            start = time.perf_counter()
-            matrix @ matrix
-            # The fastest product counts: what disturbs the others is not the machine's.
-            last = time.perf_counter() - start
-            best, spent = min(best, last), spent + last
+        best = min(timeit.repeat(lambda: matrix @ matrix, number=1, repeat=RATE_PRODUCTS))
     return Machine(cores, 2 * RATE_SIZE**3 / best / 1e9, measured=True)
 
 
@@ -84,7 +78,10 @@ def plan_study(
     """
     rows: list[PlannedStage] = []
     for model in models:
-        known = _known_headers(model, headers.get(model.name, ""))
+        known = None
+        if Path(path := headers.get(model.name, "")).is_file():
+            known = load_headers(path)
+            check_model(known, model.kinds, asdict(model.shape))
         wanted = {"weights", "bases", *stages[model.name]}
         # The samples are drawn in jobs of their own.
         wanted |= {"null_shard"} if "nulls" in wanted else set()
@@ -92,34 +89,16 @@ def plan_study(
     return rows
 
 
-def _known_headers(model: Model, path: str | Path) -> Headers | None:
-    if not path or not Path(path).is_file():
-        return None
-    headers = load_headers(path)
-    check_model(headers, model.kinds, asdict(model.shape))
-    return headers
-
-
 def _planned(model: Model, stage: str, headers: Headers | None, machine: Machine, work: Workload) -> PlannedStage:
     threads = min(machine.cores, n_threads(stage, model))
     cost = stage_cost(stage, model, Workload(threads, work.samples, work.tokens))
     pairs = {"overlaps": model.n_observed_pairs, "null_shard": 2 * work.samples * model.n_observed_pairs}
     disk = headers.n_bytes() if stage == "weights" and headers and model.source.startswith("hub:") else cost.disk
-    return PlannedStage(
-        model=model.name,
-        stage=stage,
-        layout=headers.layout if headers else "",
-        kinds=model.kinds,
-        known_from="headers" if headers else "shape",
-        jobs=cost.jobs,
-        n_pairs=pairs.get(stage, 0),
-        fetch_bytes=_fetched(model, stage, headers),
-        operations=round(cost.operations),
-        memory_mib=round(cost.memory / MIB),
-        disk_bytes=round(disk),
-        # Starting a job keeps one core busy, computing all of them.
-        seconds=cost.jobs * START_SECONDS / machine.cores + cost.operations / (machine.gflops * 1e9),
-    )
+    # Starting a job keeps one core busy, computing all of them.
+    seconds = cost.jobs * START_SECONDS / machine.cores + cost.operations / (machine.gflops * 1e9)
+    facts = (headers.layout, model.kinds, "headers") if headers else ("", model.kinds, "shape")
+    counts = (cost.jobs, pairs.get(stage, 0), _fetched(model, stage, headers), round(cost.operations))
+    return PlannedStage(model.name, stage, *facts, *counts, round(cost.memory / MIB), round(disk), seconds)
 
 
 def _fetched(model: Model, stage: str, headers: Headers | None) -> int:
@@ -137,9 +116,8 @@ def _fetched(model: Model, stage: str, headers: Headers | None) -> int:
 
 def write_plan(rows: Sequence[PlannedStage], machine: Machine, table: str | Path, page: str | Path) -> str:
     """Write the plan as a table of tab-separated values and as a page in Markdown; return the page."""
-    text = plan_page(rows, machine)
-    cells = ({**asdict(row), "seconds": f"{row.seconds:.1f}"}.values() for row in rows)
-    write_csv([field.name for field in fields(PlannedStage)], cells, table, delimiter="\t")
+    text, columns = plan_page(rows, machine), [field.name for field in fields(PlannedStage)]
+    write_csv(columns, ([*astuple(row)[:-1], f"{row.seconds:.1f}"] for row in rows), table, delimiter="\t")
     with whole_file(page) as beside:
         beside.write_text(text, encoding="utf-8")
     return text
@@ -155,7 +133,7 @@ def plan_page(rows: Sequence[PlannedStage], machine: Machine) -> str:
     lines = [
         *_page_table(
             "model | layout | kinds | known from | to fetch | pairs | operations | largest job | disk | time",
-            [names + _fetched_and_pairs(own) + _cost_cells(own) for names, own in totals],
+            [names + _fetch_cells(own) + _cost_cells(own) for names, own in totals],
         ),
         "",
         *_page_table(
@@ -174,7 +152,7 @@ def plan_page(rows: Sequence[PlannedStage], machine: Machine) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _fetched_and_pairs(rows: Sequence[PlannedStage]) -> list[str]:
+def _fetch_cells(rows: Sequence[PlannedStage]) -> list[str]:
     pairs = sum(row.n_pairs for row in rows if row.stage == "overlaps")
     return [_size_text(sum(row.fetch_bytes for row in rows)), f"{pairs:,}"]
 

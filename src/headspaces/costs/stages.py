@@ -1,4 +1,4 @@
-"""How the cost of every stage follows from a model's shape: one function each, with the reasons.
+"""Costs of every stage, as they follow from a model's shape: one function each, with the reasons.
 
 Operations are floating-point additions and multiplications in float64. Where a stage does other work than large matrix
 products, its operations are multiplied by how much slower than these they run, so that one rate gives the time.
@@ -138,11 +138,9 @@ def _nulls(model: Model, work: Workload) -> Cost:
     size, shape, d = Size(model), model.shape, model.shape.d_head
     counts = {shape.n_heads(kind) for kind in model.kinds}
     pairs = sum(n * (n - 1) // 2 for n in counts)
-    operations = work.samples * (
-        sum(counts) * 30 * shape.d_model * d**2 + pairs * (2 * shape.d_model * d**2 + 10 * d**3)
-    )
+    operations = sum(counts) * 30 * shape.d_model * d**2 + pairs * (2 * shape.d_model * d**2 + 10 * d**3)
     disk = 8 * NULL_MODELS * work.samples * size.null_numbers
-    return Cost(PROCESS + 3 * disk + work.threads * (TILES + 4 * size.panel), disk, 1.5 * operations)
+    return Cost(PROCESS + 3 * disk + work.threads * (TILES + 4 * size.panel), disk, 1.5 * work.samples * operations)
 
 
 def _self_heads(model: Model, work: Workload) -> Cost:
@@ -178,11 +176,8 @@ def _affinity(model: Model, work: Workload) -> Cost:
     results = 8 * shape.n_layers**2 * (size.heads**2 + 3 * shape.n_query_heads**2) + 5 * size.square
     by_query_head = 4 * shape.n_query_heads / size.heads
     held = min(2, len(model.blocks)) * size.block * (4 + 2 * by_query_head)
-    number, layers = (
-        number_bytes(model.nulls_dtype),
-        min(2, len(model.blocks)) * round(size.block_share * shape.n_layers),
-    )
-    heads = layers * max(size.heads, 4 * shape.n_query_heads)
+    number, layers = number_bytes(model.nulls_dtype), round(size.block_share * shape.n_layers)
+    heads = min(2, len(model.blocks)) * layers * max(size.heads, 4 * shape.n_query_heads)
     gpu = heads * shape.d_model * d * number + size.kernel_bytes(heads, heads**2 // 2, number)
     return Cost(PROCESS + work.threads * TILES + held + 2 * results, results, operations, gpu=gpu)
 
@@ -212,10 +207,10 @@ def _attention(model: Model, work: Workload) -> Cost:
     In memory: the model in float32, all heads in float64, and the attention of one sequence; the unembedding once more.
     """
     shape, tokens = model.shape, work.tokens
-    parameters = n_parameters(model)
+    parameters, d = n_parameters(model), shape.d_head
     weights = 4 * shape.n_layers * shape.n_query_heads * SEQUENCE**2
     memory = TORCH_PROCESS + 4 * parameters + model.bases_bytes + 2 * weights + 8 * VOCABULARY * shape.d_model
-    unembedding = 2 * shape.n_layers * shape.n_query_heads * shape.d_model * shape.d_head * VOCABULARY
+    unembedding = 2 * shape.n_layers * shape.n_query_heads * shape.d_model * d * VOCABULARY
     return Cost(memory, 8 * 100 * shape.n_layers * shape.n_query_heads, 2 * parameters * tokens + unembedding)
 
 
@@ -228,9 +223,6 @@ def n_parameters(model: Model) -> int:
 
 STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
     function.__name__.removeprefix("_"): function
-    for function in (
-        *(_weights, _bases, _overlaps, _null_shard, _nulls),
-        *(_self_heads, _affinity, _activations, _attention),
-    )
+    for function in (_weights, _bases, _overlaps, _null_shard, _nulls, _self_heads, _affinity, _activations, _attention)
 }
 """By stage, what it costs for a model."""

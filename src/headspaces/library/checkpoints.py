@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from headspaces.errors import InputError
 from headspaces.library.source import HeadSource
 from headspaces.spaces import KINDS, Shape
-from headspaces.study.models import MODEL_NAME, Model, model_name, read_models
+from headspaces.study.models import MODEL_NAME, Model, read_models
+from headspaces.study.names import model_name
 from headspaces.weights.fetch import fetch_block
 from headspaces.weights.headers import Headers
 from headspaces.weights.headers_file import load_headers

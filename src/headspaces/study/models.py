@@ -6,8 +6,6 @@ The Snakefile reads this module at every start: no import in it takes long.
 from __future__ import annotations
 
 import csv
-import hashlib
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,9 +17,6 @@ from headspaces.study.schemas import first_error, read_schema
 
 MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 """A model's name is one path component and one wildcard."""
-
-MAX_NAME = 100
-"""Longest name that is made of a source: file names hold more beside it."""
 
 SHARD_OPERATIONS = 10**13
 """Floating-point operations of one job of null samples: some minutes of two cores."""
@@ -38,7 +33,10 @@ SMALL_BYTES = 2**31
 
 @dataclass(frozen=True)
 class Model:
-    """One model of a study: a row of the table, whose columns ``workflow/schemas/models.schema.yaml`` describes."""
+    """One model of a study: a row of the table, whose columns ``workflow/schemas/models.schema.yaml`` describes.
+
+    ``checkpoint`` is the name of its weights in the results, which models of other settings may share.
+    """
 
     name: str
     source: str
@@ -49,6 +47,7 @@ class Model:
     activations: str = ""
     head_classes: str = ""
     note: str = ""
+    checkpoint: str = ""
 
     @property
     def bases_bytes(self) -> int:
@@ -113,33 +112,6 @@ class Model:
     def samples_per_shard(self) -> int:
         """Null samples of one job, by the operations that they take."""
         return max(1, min(SHARD_SAMPLES, SHARD_OPERATIONS // self.null_sample_operations))
-
-
-def model_name(source: str) -> str:
-    """Name an unlisted source after its folder, file or repository, as one path component."""
-    place = source.split("@")[0].rstrip("/").removesuffix(".gguf").removesuffix(".pt")
-    stem = Path(place.removeprefix("hub:")).name if ":" not in place else place.rsplit(":", 1)[1].rsplit("/", 1)[-1]
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:MAX_NAME]
-    if not name and stem.strip("-._ "):
-        # A name in another script has no letter left: its own sum tells it from others.
-        name = "model-" + hashlib.sha256(stem.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    if not name:
-        raise InputError(f"model source {source!r} gives no name: end it with the name of a folder, file or repository")
-    return name
-
-
-def local_files(source: str) -> list[str]:
-    """Files of a local checkpoint, so that a changed one is read again; nothing for sources elsewhere."""
-    try:
-        place = Path(source).expanduser()
-        if ":" in source or not place.exists():
-            return []
-    except (OSError, ValueError, RuntimeError):  # no file can have this name: reading the headers says so
-        return []
-    if place.is_file():
-        return [str(place)]
-    patterns = ("config.json", "*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json")
-    return sorted(str(file) for pattern in patterns for file in place.glob(pattern))
 
 
 def read_models(path: Path) -> dict[str, Model]:
