@@ -16,10 +16,11 @@ from typing import Any
 from headspaces import __version__, printing
 from headspaces.errors import InputError
 from headspaces.jobs.code import SOURCE
-from headspaces.library.comparisons import ACROSS, OF_THE_PAPER, WITHIN
+from headspaces.library.comparisons import PAIRS_OF_KINDS
 from headspaces.library.description import describe
 from headspaces.library.loading import load
 from headspaces.library.model import ModelSpaces
+from headspaces.spaces import ACROSS, WITHIN
 from headspaces.threads import reuse_memory
 
 MODELS = """\
@@ -28,7 +29,7 @@ config/models.tsv, or a name in results/."""
 
 SPACES = f"""\
 Spaces: {", ".join(WITHIN)} for the pairs of one kind within each layer; two letters for the heads of every layer with
-those of all later ones: {", ".join(OF_THE_PAPER[len(WITHIN) :])} from writes to reads, or any other two."""
+those of all later ones: {", ".join(ACROSS)} from writes to reads, or any other two."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -127,7 +128,7 @@ def _formats() -> argparse.ArgumentParser:
 
 def _spaces(text: str) -> str:
     name = text.upper()
-    if name not in (*WITHIN, *ACROSS):
+    if name not in (*WITHIN, *PAIRS_OF_KINDS):
         raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(WITHIN)}, or two of these letters")
     return name
 

@@ -219,26 +219,29 @@ def find_field(file_kind: str, name: str) -> tuple[Field, tuple[str, ...]] | Non
     return None
 
 
-_LENGTHS = {"layer": "n_layers", "head": "n_query_heads", "kv_head": "n_kv_heads", "d_model": "d_model"}
-"""By dimension, the attribute of a file that says how long it is."""
-_LENGTHS_IN = {
+_ROLES = re.compile("^(other|writer|reader|source|target)_")
+
+_COUNTED_BY = {"layer": "n_layers", "head": "n_query_heads", "kv_head": "n_kv_heads", "d_model": "d_model"}
+"""Attributes of a file that say how long a dimension is."""
+
+_COUNTED_BY_OF = {
     "bases": {"layer": "block_layers"},
     "null-shard": {"sample": "n_samples"},
     "nulls": {"sample": "samples"},
 }
-"""The same where a kind of file has its own."""
+"""And those of one kind of file."""
 
 
 def dimension_fault(file_kind: str, name: str, shape: tuple[int, ...], says: Mapping[str, object]) -> str | None:
-    """Say where a dataset is not as long as its file's attributes say; None where all that they say agrees.
+    """Say where an array's dimensions are not what its file's attributes say; None where all that are said agree.
 
-    An array that is shorter would be taken for whole: a shard of fewer samples, a block of fewer layers.
+    An array that is shorter than its file says would be taken for whole: a shard of fewer samples, a block of fewer
+    layers.
     """
-    _, dimensions = find_field(file_kind, name) or (None, ())
-    lengths = _LENGTHS | _LENGTHS_IN.get(file_kind, {})
-    for axis, dimension in enumerate(dimensions):
-        plain = re.sub("^(writer|reader|source|target|other)_", "", dimension)
-        key = lengths.get(plain, "")
+    found = find_field(file_kind, name)
+    for axis, dimension in enumerate(found[1] if found else ()):
+        plain = _ROLES.sub("", dimension)
+        key = _COUNTED_BY_OF.get(file_kind, {}).get(plain) or _COUNTED_BY.get(plain, "")
         length = shape[axis] if axis < len(shape) else None
         if key in says and length != says[key]:
             return f"{key} is {says[key]}, but {name!r} has {length} in dimension {axis}"

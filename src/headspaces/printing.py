@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headspaces.library.comparisons import WITHIN
 from headspaces.library.model import ModelSpaces
+from headspaces.spaces import WITHIN
 
 if TYPE_CHECKING:
     import pandas as pd

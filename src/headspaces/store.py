@@ -104,7 +104,7 @@ def dataset_names(path: str | Path, kind: str) -> list[str]:
 
 def file_kind(path: str | Path) -> str:
     """Return what an undamaged file says it is: ``overlaps``, ``nulls``, …; errors as in :func:`read_arrays`."""
-    return _read(path, None, lambda file: str(file.attrs["format"]).removeprefix("headspaces-"))
+    return _read(path, None, _kind)
 
 
 _SUM_MARK = b"SHA256 of all before: "
@@ -117,10 +117,14 @@ def _read(path: str | Path, kind: str | None, read: Callable[[h5py.File], T]) ->
         _check_sum(os.fspath(path), state.st_ino, state.st_size, state.st_mtime_ns)
         # HDF5 gets its bytes from our file: its own driver buries what the system said, or dies of it.
         with SteadyFile(path) as stream, h5py.File(stream, "r") as file:
-            _check_kind(file, path, kind or str(file.attrs.get("format")).removeprefix("headspaces-"))
+            _check_kind(file, path, kind or _kind(file))
             return read(file)
 
     return read_patiently(path, attempt)
+
+
+def _kind(file: h5py.File) -> str:
+    return str(dict(file.attrs).get("format")).removeprefix("headspaces-")
 
 
 @lru_cache(maxsize=1024)

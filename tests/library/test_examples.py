@@ -4,6 +4,7 @@ import doctest
 import importlib
 import inspect
 
+import numpy as np
 import pytest
 
 import headspaces as hs
@@ -16,7 +17,8 @@ MODULES = ("", *(f".library.{name}" for name in (
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_give_what_they_say(name: str) -> None:
     module = importlib.import_module(f"headspaces{name}")
-    failed, tried = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+    names = {"np": np, "hs": hs}
+    failed, tried = doctest.testmod(module, extraglobs=names, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert tried > 0
     assert failed == 0
 

@@ -17,7 +17,7 @@ from support.tiny_models import build
 
 import headspaces as hs
 from headspaces.geometry.heads import LayerHeads, Norm, fold
-from headspaces.library.comparisons import ACROSS
+from headspaces.library.comparisons import PAIRS_OF_KINDS
 from headspaces.library.overlaps_of import ComputedGeometry
 from headspaces.nulls.samples import NullRun, null_shard
 
@@ -53,7 +53,7 @@ def angles_of(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.degrees(subspace_angles(*kept))[::-1] if all(basis.shape[1] for basis in kept) else np.empty(0)
 
 
-@pytest.mark.parametrize("spaces", ACROSS)
+@pytest.mark.parametrize("spaces", PAIRS_OF_KINDS)
 def test_every_ordered_pair_of_kinds_across_layers(
     spaces: str, model: hs.ModelSpaces, stacks: dict[str, np.ndarray]
 ) -> None:

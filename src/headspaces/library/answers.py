@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from headspaces.errors import InputError
+from headspaces.library.comparisons import check_count
 from headspaces.library.source import HeadSource
 
 if TYPE_CHECKING:
     from headspaces.library.overlaps_of import ComputedGeometry, Geometry
-
-Settings: TypeAlias = "tuple[bool | None, float | None, int | None]"
-"""Whether norms are folded, the tolerance of ranks, and the number of leading directions, as a user gave them."""
 
 
 class Answers:
@@ -47,10 +45,7 @@ class Answers:
         """Return the geometry that is computed from the weights under some settings."""
         from headspaces.library.overlaps_of import ComputedGeometry
 
-        if leading is not None and (isinstance(leading, bool) or not isinstance(leading, int) or leading < 1):
-            raise InputError(
-                f"{self._heads.name}: leading is {leading!r}, expected a positive whole number of directions"
-            )
+        check_count(leading, "leading", self._heads.name)
         key = (*self.settings(fold, rank_rtol), leading)
         if key not in self._computed:
             # One set of bases at a time is kept in memory.

@@ -10,10 +10,10 @@ import xarray as xr
 
 from headspaces.errors import InputError
 from headspaces.geometry.statistics import monte_carlo_p, pair_statistics, spread_ratio
-from headspaces.library.comparisons import OF_THE_PAPER, WITHIN, check_spaces, dimensions
+from headspaces.library.comparisons import OF_THE_PAPER, check_spaces, dimensions
 from headspaces.library.model import ModelSpaces
 from headspaces.nulls.samples import NullRun, null_shard
-from headspaces.spaces import KINDS
+from headspaces.spaces import KINDS, WITHIN
 
 
 def null_test(

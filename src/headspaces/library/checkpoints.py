@@ -186,7 +186,7 @@ def _from_results(found: Found, overlaps: Path) -> HeadSource:
         architecture=str(facts.get("model_type", "unknown")),
         layout="unknown",
         norm=str(facts.get("norm", "none")),
-        shape=Shape(**{name: int(facts[name]) for name in Shape.__dataclass_fields__}),
+        shape=Shape.from_attributes(facts),
         kinds=str(facts.get("kinds", KINDS)),
         dtypes=(),
         read=read,

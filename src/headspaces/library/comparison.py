@@ -12,8 +12,9 @@ from jaxtyping import Float
 
 from headspaces.errors import InputError
 from headspaces.geometry.statistics import pair_statistics, rho_differences
-from headspaces.library.comparisons import WITHIN, check_spaces
+from headspaces.library.comparisons import check_spaces
 from headspaces.library.model import ModelSpaces
+from headspaces.spaces import WITHIN
 
 
 def compare(

@@ -83,11 +83,14 @@ def load(
     if isinstance(source, (str, Path)):
         found = find_model(str(source), results, models_table)
         overlaps_file = found.overlaps
-        heads = open_checkpoint(found, kinds)
+        try:
+            heads = open_checkpoint(found, kinds)
+        except ModuleNotFoundError as error:
+            raise InputError(f"{source}: reading it needs {error.name}: pip install 'headspaces[run]'") from error
         heads = heads if name is None else replace(heads, name=name)
     else:
         heads = _from_memory(source, kinds, name, shape, norm, config)
-    return ModelSpaces(heads, fold=fold, rank_rtol=rank_rtol, overlaps_file=overlaps_file)
+    return ModelSpaces(heads, fold, rank_rtol, overlaps_file)
 
 
 def _from_memory(

@@ -5,24 +5,17 @@ Heavy imports wait until numbers are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headspaces.errors import InputError
-from headspaces.library.answers import Answers, Settings
-from headspaces.library.comparisons import OF_THE_PAPER, WITHIN, check_spaces, dimensions
-from headspaces.library.source import HeadSource
+from headspaces.library.answers import Answers
+from headspaces.library.comparisons import OF_THE_PAPER, check_count, check_one_kind, check_order, check_spaces
+from headspaces.library.source import HeadSource, summary
 from headspaces.spaces import Shape
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
-
-    from headspaces.library.overlaps_of import ComputedGeometry
-
-BY = ("rho", "pk", "angle_deg")
-"""By what pairs are ordered: by their overlap, by PK, or by their smallest angle."""
 
 
 class ModelSpaces:
@@ -39,16 +32,9 @@ class ModelSpaces:
     leading
         How many of a head's most weighted directions span its space; all by default.
 
-    Nothing is computed before it is asked for. Bases are kept for the next question while they are below 2 GiB.
+    The methods' examples have ``import numpy as np`` and ``import headspaces as hs`` before them.
 
-    Parameters
-    ----------
-    heads
-        Where the heads come from.
-    fold, rank_rtol
-        Defaults of the methods.
-    overlaps_file
-        An overlaps file of the pipeline; used where it is of the same weights and settings.
+    Nothing is computed before it is asked for. Bases are kept for the next question while they are below 2 GiB.
 
     Attributes
     ----------
@@ -59,14 +45,7 @@ class ModelSpaces:
         Where the numbers come from, as bare arrays.
     """
 
-    def __init__(
-        self,
-        heads: HeadSource,
-        *,
-        fold: bool = True,
-        rank_rtol: float | None = None,
-        overlaps_file: Path | None = None,
-    ) -> None:
+    def __init__(self, heads: HeadSource, fold: bool, rank_rtol: float | None, overlaps_file: Path | None) -> None:
         self.heads = heads
         self.answers = Answers(heads, fold, rank_rtol, overlaps_file)
 
@@ -96,14 +75,7 @@ class ModelSpaces:
         return tuple(name for name in OF_THE_PAPER if set(name) <= set(self.kinds))
 
     def __repr__(self) -> str:
-        shape, heads, fold = self.shape, self.heads, self.answers.fold
-        norm = f"{heads.norm} folded into the reads" if fold else f"{heads.norm} left out"
-        norm = "no norm" if heads.norm == "none" else norm
-        counts = f"{shape.n_layers} layers, {shape.n_query_heads} query and {shape.n_kv_heads} key-value heads"
-        first = f"<ModelSpaces {self.name!r}: {counts}, {shape.d_head} wide, in {shape.d_model} dimensions"
-        facts = (f"kinds {' '.join(self.kinds)}", f"type {' '.join(heads.dtypes)}", f"layout {heads.layout}", norm)
-        second = f"  {', '.join(facts)}, from {heads.origin}"
-        return "\n".join([first, second, *(f"  note: {note}" for note in self.notes)]) + ">"
+        return summary(self.heads, self.answers.fold)
 
     def spaces(self, kind: str, *, fold: bool | None = None, rank_rtol: float | None = None) -> xr.Dataset:
         """Return orthonormal bases, singular values and ranks of all spaces of one kind.
@@ -129,8 +101,6 @@ class ModelSpaces:
 
         Examples
         --------
-        >>> import numpy as np
-        >>> import headspaces as hs
         >>> model = hs.load({"O": np.random.default_rng(0).normal(size=(3, 4, 16, 2))})
         >>> spaces = model.spaces("O")
         >>> dict(spaces.sizes)
@@ -139,20 +109,12 @@ class ModelSpaces:
         >>> bool(np.allclose(basis.T @ basis, np.eye(2)))
         True
         """
-        import xarray as xr
+        from headspaces.library.labels import label_spaces
 
-        if check_spaces(kind, self.kinds, self.name) not in WITHIN:
-            raise InputError(f"{self.name}: spaces of {kind!r} expected one kind: one of {', '.join(self.kinds)}")
-        found = self.answers.computed(fold, rank_rtol).all_layers([kind.upper()])[kind.upper()]
-        return xr.Dataset(
-            {
-                "basis": (("layer", "head", "d_model", "direction"), found.basis),
-                "singular_values": (("layer", "head", "direction"), found.singular_values),
-                "rank": (("layer", "head"), found.rank),
-            },
-            {name: range(size) for name, size in zip(("layer", "head"), found.rank.shape, strict=True)},
-            self.answers.attributes(kind.upper(), fold, rank_rtol, None),
-        )
+        name = check_spaces(kind, self.kinds, self.name)
+        check_one_kind(name, self.name)
+        found = self.answers.computed(fold, rank_rtol).all_layers([name])[name]
+        return label_spaces(found, self.answers.attributes(name, fold, rank_rtol, None))
 
     def overlaps(
         self, spaces: str, *, fold: bool | None = None, rank_rtol: float | None = None, leading: int | None = None
@@ -177,8 +139,6 @@ class ModelSpaces:
 
         Examples
         --------
-        >>> import numpy as np
-        >>> import headspaces as hs
         >>> rng = np.random.default_rng(0)
         >>> model = hs.load({kind: rng.normal(size=(3, 4, 16, 2)) for kind in "OK"})
         >>> rho = model.overlaps("OK")
@@ -192,7 +152,7 @@ class ModelSpaces:
         name = check_spaces(spaces, self.kinds, self.name)
         squared, smaller = self.answers.geometry(name, fold, rank_rtol, leading).kernel(name)
         rho = normalised(squared, smaller)
-        return self._labelled(rho, name, "overlap rho", "1", (fold, rank_rtol, leading))
+        return self._labelled(rho, name, ("overlap rho", "1"), fold, rank_rtol, leading)
 
     def projection_kernel(
         self, spaces: str, *, fold: bool | None = None, rank_rtol: float | None = None, leading: int | None = None
@@ -216,15 +176,13 @@ class ModelSpaces:
 
         Examples
         --------
-        >>> import numpy as np
-        >>> import headspaces as hs
         >>> model = hs.load({"O": np.random.default_rng(0).normal(size=(2, 3, 16, 2))})
         >>> model.projection_kernel("O").sel(layer=0).values.diagonal().round(12).tolist()
         [2.0, 2.0, 2.0]
         """
         name = check_spaces(spaces, self.kinds, self.name)
         squared, _ = self.answers.geometry(name, fold, rank_rtol, leading).kernel(name)
-        return self._labelled(squared, name, "projection kernel", "1", (fold, rank_rtol, leading))
+        return self._labelled(squared, name, ("projection kernel", "1"), fold, rank_rtol, leading)
 
     def angles(
         self, spaces: str, *, fold: bool | None = None, rank_rtol: float | None = None, leading: int | None = None
@@ -248,15 +206,13 @@ class ModelSpaces:
 
         Examples
         --------
-        >>> import numpy as np
-        >>> import headspaces as hs
         >>> axes = np.eye(4).reshape(1, 4, 4, 1)[:, :2]  # two heads that write to one axis each
         >>> hs.load({"O": axes}).angles("O").values.tolist()
         [[[0.0, 90.0], [90.0, 0.0]]]
         """
         name = check_spaces(spaces, self.kinds, self.name)
         found = self.answers.geometry(name, fold, rank_rtol, leading).angles(name)
-        return self._labelled(found, name, "smallest principal angle", "degree", (fold, rank_rtol, leading))
+        return self._labelled(found, name, ("smallest principal angle", "degree"), fold, rank_rtol, leading)
 
     def top_pairs(
         self,
@@ -293,8 +249,6 @@ class ModelSpaces:
 
         Examples
         --------
-        >>> import numpy as np
-        >>> import headspaces as hs
         >>> rng = np.random.default_rng(0)
         >>> model = hs.load({kind: rng.normal(size=(3, 4, 16, 2)) for kind in "OK"})
         >>> model.top_pairs("OK", k=2).round(3)
@@ -305,10 +259,8 @@ class ModelSpaces:
         from headspaces.library.ranking import ranked_pairs
 
         name = check_spaces(spaces, self.kinds, self.name)
-        if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
-            raise InputError(f"{self.name}: k is {k!r}, expected a positive whole number, or None for all pairs")
-        if by not in BY:
-            raise InputError(f"{self.name}: by is {by!r}, expected one of {', '.join(BY)}")
+        check_count(k, "k", self.name)
+        check_order(by, self.name)
         return ranked_pairs(self.answers.geometry(name, fold, rank_rtol, leading), name, k, by)
 
     def spectra(self, *, fold: bool | None = None, rank_rtol: float | None = None) -> pd.DataFrame:
@@ -333,8 +285,6 @@ class ModelSpaces:
 
         Examples
         --------
-        >>> import numpy as np
-        >>> import headspaces as hs
         >>> hs.load({"O": np.eye(4)[:, :3].reshape(1, 1, 4, 3)}).spectra().round(9)
           kind head  rank  stable_rank  entropy_rank
         0    O  0.0     3          3.0           3.0
@@ -342,16 +292,9 @@ class ModelSpaces:
         from headspaces.library.ranking import spectra_frame
 
         geometry = self.answers.computed(fold, rank_rtol)
-        return spectra_frame({kind: self._spectra(geometry, kind) for kind in self.kinds})
+        return spectra_frame({kind: geometry.each_layer(kind) for kind in self.kinds})
 
-    def _spectra(self, geometry: ComputedGeometry, kind: str) -> Iterator[tuple[Any, Any]]:
-        for layer in geometry.each_layer(kind):
-            yield layer.singular_values[0], layer.rank[0]
+    def _labelled(self, values: Any, spaces: str, quantity: tuple[str, str], *settings: Any) -> xr.DataArray:
+        from headspaces.library.labels import label_pairs
 
-    def _labelled(self, values: Any, spaces: str, long_name: str, units: str, settings: Settings) -> xr.DataArray:
-        import xarray as xr
-
-        names = dimensions(spaces)
-        attributes = {"long_name": long_name, "units": units, **self.answers.attributes(spaces, *settings)}
-        coordinates = {name: range(size) for name, size in zip(names, values.shape, strict=True)}
-        return xr.DataArray(values, coordinates, names, long_name.replace(" ", "_"), attributes)
+        return label_pairs(values, spaces, quantity, self.answers.attributes(spaces, *settings))

@@ -15,9 +15,8 @@ from headspaces.geometry.bases import orthonormal_bases
 from headspaces.geometry.heads import LayerHeads, fold
 from headspaces.geometry.kernel import squared_overlaps
 from headspaces.geometry.pairs import layer_overlaps, smaller_ranks
-from headspaces.library.comparisons import WITHIN
 from headspaces.report.results import ModelResults
-from headspaces.spaces import Shape
+from headspaces.spaces import WITHIN, Shape
 from headspaces.threads import map_in_order, worker_count
 
 KEPT_BYTES = 2**31

@@ -185,11 +185,7 @@ def _attributes(model: ModelSpaces) -> dict[str, Any]:
 def _drawn(draw: Callable[[Axes], None], axes: Axes | None) -> Axes:
     """Draw in the report's style, in the given axes or in new ones."""
     try:
-        from matplotlib import style
-        from matplotlib.figure import Figure
+        from headspaces.report.figures.in_style import draw_in_style
     except ImportError as error:
-        raise InputError("drawing needs matplotlib: pip install 'headspaces[plot]'") from error
-    with style.context("headspaces.report.figures.paper"):
-        axes = Figure().add_subplot() if axes is None else axes
-        draw(axes)
-    return axes
+        raise InputError(f"drawing needs {error.name}: pip install 'headspaces[plot]'") from error
+    return draw_in_style(draw, axes)

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
 
 from headspaces.geometry.pairs import normalised
-from headspaces.library.comparisons import WITHIN
-from headspaces.library.overlaps_of import Geometry
+from headspaces.library.overlaps_of import Geometry, KindSpaces
+from headspaces.spaces import WITHIN
 
 
 def ranked_pairs(geometry: Geometry, spaces: str, k: int | None, by: str) -> pd.DataFrame:
@@ -39,12 +38,13 @@ def ranked_pairs(geometry: Geometry, spaces: str, k: int | None, by: str) -> pd.
 
 
 def spectra_frame(
-    kinds: Mapping[str, Iterable[tuple[Float[np.ndarray, "head direction"], Int[np.ndarray, " head"]]]],
+    kinds: Mapping[str, Iterable[KindSpaces]],
 ) -> pd.DataFrame:
     """List every head's ranks, by kind and layer; see :meth:`headspaces.ModelSpaces.spectra`."""
     rows = []
     for kind, layers in kinds.items():
-        for layer, (singular, rank) in enumerate(layers):
+        for layer, spaces in enumerate(layers):
+            singular, rank = spaces.singular_values[0], spaces.rank[0]
             largest = singular[:, :1]
             shares = np.divide(singular, largest, out=np.full(singular.shape, np.nan), where=largest > 0)
             stable = np.sum(shares**2, axis=1)

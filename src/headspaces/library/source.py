@@ -57,3 +57,15 @@ class HeadSource:
     notes: tuple[str, ...] = ()
     details: Callable[[], Mapping[str, Any]] = dict
     held: object = None
+
+
+def summary(heads: HeadSource, fold: bool) -> str:
+    """Say in a few lines what a model is: layers, heads, kinds, type, layout, notes."""
+    shape = heads.shape
+    norm = f"{heads.norm} folded into the reads" if fold else f"{heads.norm} left out"
+    norm = "no norm" if heads.norm == "none" else norm
+    counts = f"{shape.n_layers} layers, {shape.n_query_heads} query and {shape.n_kv_heads} key-value heads"
+    first = f"<ModelSpaces {heads.name!r}: {counts}, {shape.d_head} wide, in {shape.d_model} dimensions"
+    facts = (f"kinds {' '.join(heads.kinds)}", f"type {' '.join(heads.dtypes)}", f"layout {heads.layout}", norm)
+    second = f"  {', '.join(facts)}, from {heads.origin}"
+    return "\n".join([first, second, *(f"  note: {note}" for note in heads.notes)]) + ">"
