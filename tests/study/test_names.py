@@ -94,6 +94,15 @@ def test_a_chosen_name_is_not_replaced():
         names.settle("demo", "/b", PLAIN, {"demo": "a study"}, chosen=True)
 
 
+def test_a_checkpoint_without_an_entry_keeps_its_name_too(tmp_path):
+    """Results of a run inside another workflow, or of before names were kept."""
+    (tmp_path / "weights" / "m").mkdir(parents=True)
+    (tmp_path / "weights" / "m" / "headers.json").write_text('{\n"sha256": "0",\n"source": "/a \\"b/m",\n"kinds": "O"}')
+    (tmp_path / "weights" / "n").mkdir()
+    (tmp_path / "weights" / "n" / "headers.json").write_bytes(b"\xff")
+    assert read_names(tmp_path) == Names({"m": '/a "b/m'})
+
+
 def test_names_are_kept_from_run_to_run(tmp_path):
     assert read_names(tmp_path) == Names()
     names = Names({"m": "/m"}, {"m": PLAIN})

@@ -17,7 +17,6 @@ from headspaces.errors import InputError
 from headspaces.jobs.code import hand_on_environment, script_code
 from headspaces.jobs.locks import release_dead_locks
 from headspaces.spaces import NULLS, SWAP
-from headspaces.study.names import read_names, write_names
 
 hand_on_environment()
 if workflow.is_main_process:
@@ -31,11 +30,6 @@ MODELS = STUDY.models
 # Models of other settings may share a checkpoint.
 CHECKPOINTS = {model.checkpoint: model for model in MODELS.values()}
 SETTINGS = STUDY.settings
-if workflow.is_main_process and workflow.executor_plugin and not workflow.dryrun:
-    # From now on these names are this study's; a dry run takes none.
-    known_names = read_names()
-    if (own_names := known_names.with_models(MODELS.values(), SETTINGS)) != known_names:
-        write_names(own_names)
 TEXT = re.sub(r"[^A-Za-z0-9._-]+", "-", SETTINGS["activations"]["text"]).strip("-.")
 STAGES = ["overlaps", "nulls", "self_heads", "activations", "affinity", "attention"]
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,7 @@ def _candidates(name: str, source: str) -> Iterator[str]:
 
 
 def read_names(results: str | Path = "results") -> Names:
-    """Read whose the names in a folder of results are; nobody's where no run has said so.
+    """Read whose the names in a folder of results are, the checkpoints' that no run has written down included.
 
     Raises
     ------
@@ -125,17 +126,26 @@ def read_names(results: str | Path = "results") -> Names:
         If the file is damaged.
     """
     path = Path(results) / "names.json"
+    found = {
+        file.parent.name: owner for file in Path(results).glob("weights/*/headers.json") if (owner := _owner(file))
+    }
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return Names(dict(content["weights"]), dict(content["results"]))
+        return Names({**found, **content["weights"]}, dict(content["results"]))
     except FileNotFoundError:
-        return Names()
+        return Names(found)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path}: damaged ({error}); move it away, and names are taken anew as models are run"
-        ) from error
+        raise InputError(f"{path}: damaged ({error}); move it away, and names are taken anew by later runs") from error
+
+
+def _owner(headers: Path) -> str:
+    """Source of a headers file, from its first lines; empty where it cannot be read."""
+    with suppress(OSError, ValueError), headers.open(encoding="utf-8") as file:
+        if found := re.search(r'^"source": ("(?:[^"\\]|\\.)*")', file.read(10_000), flags=re.MULTILINE):
+            return str(json.loads(found[1]))
+    return ""
 
 
 def write_names(names: Names, results: str | Path = "results") -> None:

@@ -1,0 +1,18 @@
+"""start: what is checked and kept before the first job runs; a dry run does none of it."""
+
+from headspaces.jobs.slurm_check import check_job_states
+from headspaces.study.names import read_names, write_names
+
+
+onstart:
+    try:
+        # A run that cannot see its jobs end would wait for ever.
+        if workflow.executor_plugin.name == "slurm":
+            check_job_states(
+                workflow.executor_settings.status_command,
+                workflow.executor_settings.init_seconds_before_status_checks,
+            )
+        # From now on these names are this study's.
+        write_names(read_names().with_models(MODELS.values(), SETTINGS))
+    except InputError as error:
+        raise WorkflowError(str(error)) from None
