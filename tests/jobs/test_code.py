@@ -1,10 +1,13 @@
 """The code of a job is what its script imports at run time."""
 
+import sys
 from pathlib import Path
 
+import pytest
 from support.project import ROOT
 
-from headspaces.jobs.code import SOURCE, script_code
+from headspaces.errors import InputError
+from headspaces.jobs.code import SOURCE, check_interpreter, script_code
 
 
 def code(text, tmp_path):
@@ -29,6 +32,21 @@ def test_what_only_a_type_checker_reads_is_none(tmp_path):
     )
     assert code(text, tmp_path) == set()
     assert code("import headspaces\nimport numpy\n", tmp_path) == set()
+
+
+def test_an_interpreter_that_a_shell_would_take_apart_is_refused():
+    for path in (
+        "/a b/.venv/bin/python",
+        "/a[1]/bin/python",
+        "/a(b)/python",
+        "/a'b/python",
+        "/a$b/python",
+        "/a;b/python",
+    ):
+        with pytest.raises(InputError, match="the environment's interpreter .* has a .* in its path"):
+            check_interpreter(path)
+    for path in (sys.executable, "/home/me@corp/é_1-2.3/bin/python3.11"):
+        check_interpreter(path)
 
 
 def test_no_job_but_the_fetching_ones_reads_checkpoints():

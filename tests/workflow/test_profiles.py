@@ -281,6 +281,16 @@ def test_without_accounting_a_run_stops_at_once_and_names_the_way_out(tmp_path):
     assert not submissions(tmp_path / "bin")
 
 
+def test_an_account_that_the_user_has_not_stops_a_run_before_the_downloads(tmp_path):
+    environment, source = write_stubs(tmp_path / "bin", sacct=ANSWERS), save_tiny(tmp_path / "tiny")
+    (tmp_path / "bin" / "sacctmgr").write_text(f"#!{sys.executable}\nprint('   physics')\nprint('   maths')\n")
+    arguments = ("results/overlaps/tiny.h5", "--directory", tmp_path / "run", "--config", f"model={source}")
+    output = run(ROOT, environment, *arguments, "--default-resources", "slurm_account=poetry", succeeds=False)
+    assert "slurm_account is 'poetry', but" in output
+    assert "has the accounts maths, physics: mend it in the profile" in output
+    assert not (tmp_path / "run/results/weights/tiny/headers.json").exists()
+
+
 @pytest.mark.parametrize(
     ("command", "interval", "age", "sacct", "message"),
     [

@@ -14,10 +14,14 @@ from headspaces.study.configuration import read_study
 from headspaces.costs.requests import gpu_mb, memory_mb, minutes, n_threads
 from headspaces.devices import device_setting
 from headspaces.errors import InputError
-from headspaces.jobs.code import hand_on_environment, script_code
+from headspaces.jobs.code import check_interpreter, hand_on_environment, script_code
 from headspaces.jobs.locks import release_dead_locks
 from headspaces.spaces import NULLS, SWAP
 
+try:
+    check_interpreter(sys.executable)
+except InputError as error:
+    raise WorkflowError(str(error)) from None
 hand_on_environment()
 if workflow.is_main_process:
     release_dead_locks()

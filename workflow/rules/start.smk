@@ -1,6 +1,6 @@
 """start: what is checked and kept before the first job runs; a dry run does none of it."""
 
-from headspaces.jobs.slurm_check import check_job_states
+from headspaces.jobs.slurm_check import check_accounts, check_job_states
 from headspaces.study.names import read_names, write_names
 
 
@@ -12,6 +12,11 @@ onstart:
                 workflow.executor_settings.status_command,
                 workflow.executor_settings.init_seconds_before_status_checks,
             )
+            asked = (
+                job.resources.get("slurm_account", "")
+                for job in workflow.dag.needrun_jobs()
+            )
+            check_accounts({name for names in asked for name in str(names).split()})
         # From now on these names are this study's.
         write_names(read_names().with_models(MODELS.values(), SETTINGS))
     except InputError as error:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+from headspaces.errors import InputError
 
 SOURCE = Path(__file__).resolve().parents[2]
 """The folder that holds the package."""
@@ -58,6 +61,21 @@ def _run_time_nodes(tree: ast.AST) -> Iterator[ast.AST]:
 def _module_file(module: str) -> Path | None:
     path = SOURCE.joinpath(*module.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+def check_interpreter(path: str) -> None:
+    """Refuse an interpreter whose path a shell would take apart: Snakemake writes it into commands as it is.
+
+    Raises
+    ------
+    InputError
+        Naming the path.
+    """
+    if found := re.search(r"[^\w@%+=:,./~-]", path):
+        raise InputError(
+            f"the environment's interpreter {path!r} has a {found[0]!r} in its path, at which every job would end in "
+            "the shell: make the environment in another folder (a clone may lie anywhere)"
+        )
 
 
 def hand_on_environment() -> None:

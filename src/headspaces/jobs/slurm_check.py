@@ -1,4 +1,4 @@
-"""Whether finished SLURM jobs will be noticed, asked before the first one is submitted.
+"""Checks of a SLURM cluster before the first job: its accounts, and whether finished jobs will be noticed.
 
 The executor plugin asks ``sacct`` for its jobs' states. Where the accounting is off or unreachable it waits for ever,
 and it does not ask ``squeue`` instead unless told to, nor where the queue forgets finished jobs early.
@@ -6,9 +6,11 @@ and it does not ask ``squeue`` instead unless told to, nor where the queue forge
 
 from __future__ import annotations
 
+import getpass
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 
 from headspaces.errors import InputError
 
@@ -56,6 +58,28 @@ def check_job_states(status_command: str | None, check_seconds: int) -> None:
         )
     sooner = f" --slurm-init-seconds-before-status-checks {memory // CHECKS_IN_MEMORY}" if not in_time else ""
     raise InputError(f"{where}: add --slurm-status-command squeue{sooner}, or set it in the profile")
+
+
+def check_accounts(accounts: Iterable[str]) -> None:
+    """Make sure that this user may submit jobs of some accounts, where SLURM answers; downloads come before jobs.
+
+    Raises
+    ------
+    InputError
+        If SLURM knows the user's accounts, and one is not among them.
+    """
+    user = getpass.getuser()
+    try:
+        done = _ask("sacctmgr", "-n", "-s", "list", "user", user, "format=account%256")
+    except (subprocess.TimeoutExpired, FileNotFoundError):
+        return
+    known = sorted(set(done.stdout.lower().split())) if done.returncode == 0 else []
+    for account in accounts:
+        if known and account.lower() not in known:
+            raise InputError(
+                f"slurm_account is {account!r}, but {user} has the accounts {', '.join(known)}: mend it in the "
+                "profile or with --default-resources slurm_account=NAME"
+            )
 
 
 def _accounting_trouble() -> str | None:
