@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headspaces.library.results import read
     from headspaces.spaces import Shape
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "InputError", "ModelSpaces", "Shape", "compare", "load", "null_test", "orthonormal_bases", "plot",
