@@ -21,6 +21,8 @@ from headspaces.command_line import main
 from headspaces.errors import InputError
 from headspaces.library.checkpoints import find_model
 from headspaces.store import write_arrays
+from headspaces.weights.content import content_sum, with_content
+from headspaces.weights.headers import Headers
 from headspaces.weights.headers_file import write_headers
 from headspaces.weights.source import read_headers
 
@@ -100,6 +102,12 @@ def test_no_more_pairs_than_there_are(run: Any, model: Path) -> None:
     assert len(run("pairs", model, "--spaces", "V", "--top", 1000)["pairs"]) == LAYERS * GROUPS * (GROUPS - 1) // 2
 
 
+def headers_of(results: Path, model: Path) -> Headers:
+    """Headers as the workflow keeps them: of this content."""
+    memory = results / "weights" / model.name / "content.json"
+    return with_content(read_headers(str(model)), content_sum(str(model), memory))
+
+
 def store(folder: Path, model: Path, **changes: object) -> Path:
     """Results of the workflow whose numbers cannot be mistaken for computed ones."""
     rho = np.full((LAYERS, LAYERS, HEADS, GROUPS), np.nan)
@@ -107,7 +115,7 @@ def store(folder: Path, model: Path, **changes: object) -> Path:
     arrays = {"cross/OK/rho": rho, "cross/OK/angle": 90 - 100 * rho}
     arrays |= {"rank/O": np.full((LAYERS, HEADS), OWN), "rank/K": np.full((LAYERS, GROUPS), OWN - 1)}
     facts = {
-        "model": model.name, "source": str(model), "revision": read_headers(str(model)).revision, "fold": True,
+        "model": model.name, "source": str(model), "revision": headers_of(folder, model).revision, "fold": True,
         "n_layers": LAYERS, "d_model": WIDTH, "n_query_heads": HEADS, "n_kv_heads": GROUPS, "d_head": OWN,
         "rank_rtol": 1e-6,
     }  # fmt: skip
@@ -144,9 +152,20 @@ def test_results_of_other_weights_are_not_believed(
     assert result["pairs"][0]["rho"] > 0.24  # every stored one is smaller
 
 
+def test_a_file_replaced_in_place_with_an_older_date_is_computed_anew(run: Any, model: Path, tmp_path: Path) -> None:
+    store(tmp_path / "results", model)
+    weights = model / "model.safetensors"
+    state, data = weights.stat(), bytearray(weights.read_bytes())
+    data[-4] ^= 1
+    weights.write_bytes(data)
+    os.utime(weights, ns=(state.st_atime_ns, state.st_mtime_ns - 10**9))
+    assert run("pairs", model, "--top", 1)["from"] == "computed from the checkpoint"
+
+
 def test_results_outlive_the_checkpoint(run: Any, model: Path, tmp_path: Path) -> None:
     store(tmp_path / "results", model)
-    write_headers(read_headers(str(model)), tmp_path / "results" / "weights" / "tiny" / "headers.json")
+    headers = headers_of(tmp_path / "results", model)
+    write_headers(headers, tmp_path / "results" / "weights" / "tiny" / "headers.json")
     (model / "model.safetensors").unlink()
     (model / "config.json").unlink()
     model.rmdir()
@@ -292,15 +311,6 @@ def test_an_export_is_read_back(run: Any, model: Path, tmp_path: Path, capsys: p
         np.testing.assert_array_equal(tree["cross/OK/rho"].values, opened.overlaps("OK").values)
         np.testing.assert_array_equal(tree["within/O/angle"].values, opened.angles("O").values)
         assert tree["cross/OK/rho"].dims == ("writer_layer", "reader_layer", "writer_head", "reader_kv_head")
-    # The pipeline's own file has the same form: it answers where the checkpoint does not.
-    (tmp_path / "results" / "overlaps").mkdir(parents=True)
-    target.rename(tmp_path / "results" / "overlaps" / "tiny.h5")
-    assert run("pairs", model, "--unfolded", "--top", 1)["from"].endswith("overlaps/tiny.h5")
-    table = tmp_path / "tiny.csv"
-    assert main(["export", str(model), str(table), "--spaces", "V,OK"]) == 0
-    found = headspaces.read(table)
-    assert found.sizes["row"] == LAYERS + 3 * HEADS * GROUPS
-    assert set(found["spaces"].values.tolist()) == {"V", "OK"}
 
 
 def small(tensors: dict[str, np.ndarray], folder: Path, layers: int, heads: int) -> Path:

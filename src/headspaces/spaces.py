@@ -22,7 +22,10 @@ ACROSS = tuple(f"O{kind}" for kind in READS)
 """Comparisons across layers, ``OQ``, ``OK`` and ``OV``: a write space with every later layer's read spaces."""
 
 NULLS = ("rotation", "reassignment")
-"""The two null models (RW section 5.1)."""
+"""The two null models of RW section 5.1, which mix columns; RW's tables and figures compare with these."""
+
+SWAP = "swap"
+"""The null model of the spaces alone, which depends on no basis."""
 
 
 def kinds_of(names: Container[str], dataset: str = "{}/basis") -> str:

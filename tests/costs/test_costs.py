@@ -30,6 +30,8 @@ MEASURED = [
     ("bases", SIX_OF_QWEN3, 3221),
     ("self_heads", MODELS["smollm2-135m-instruct"], 307),
     ("null_shard", MODELS["smollm2-135m-instruct"], 601),
+    ("swap_start", MODELS["smollm2-135m-instruct"], 518),
+    ("swap_shard", MODELS["smollm2-135m-instruct"], 383),
     ("affinity", MODELS["gpt2"], 1287),
     ("affinity", MODELS["smollm2-135m-instruct"], 1549),
     ("affinity", EIGHT_OF_BLOOM, 1462),
@@ -44,7 +46,7 @@ MEASURED = [
 
 @pytest.mark.parametrize(("stage", "model", "peak"), MEASURED, ids=lambda value: getattr(value, "name", str(value)))
 def test_predicted_memory_bounds_the_measured_peak_within_a_factor_of_two(stage, model, peak):
-    threads = 1 if stage == "null_shard" else 2
+    threads = 1 if stage in ("null_shard", "swap_shard") else 2
     assert peak <= stage_cost(stage, model, Workload(threads)).memory / MIB <= 2 * peak
 
 
@@ -109,6 +111,18 @@ def test_null_jobs_follow_the_samples():
     assert thirty.longest * thirty.operations == pytest.approx(one.longest * one.operations)
 
 
+def test_swap_jobs_follow_samples_and_sweeps():
+    big, small = MODELS["qwen2.5-7b"], MODELS["gpt2"]
+    assert [stage_cost("swap_shard", model, Workload(samples=31)).jobs for model in (big, small)] == [31, 3]
+    one, ten = (stage_cost("swap_start", small, Workload(burn_in=n)) for n in (1, 10))
+    assert ten.operations == pytest.approx(10 * one.operations)
+    assert one.disk == stage_cost("bases", small).disk
+    assert stage_cost("swap_start", big).disk == 4 * 28 * 64 * 3584 * 128
+    few, many = (stage_cost("swap_shard", big, Workload(sweeps=n)) for n in (1, 3))
+    assert many.operations > 2 * few.operations
+    assert minutes("swap_shard", big, sweeps=3) > minutes("swap_shard", big)
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_retries_and_threads_ask_for_more(stage):
     model = MODELS["qwen2.5-7b"]
@@ -136,6 +150,7 @@ def test_budgets_of_the_largest_jobs_hold():
     """6 GiB for a null sample of Qwen2.5-7B, 4 GiB for observed pairs of Qwen3-235B, 4 GiB for all of the demo."""
     two = Workload(threads=2)
     assert stage_cost("null_shard", MODELS["qwen2.5-7b"], two).memory < 6 * 1024 * MIB
+    assert stage_cost("swap_shard", MODELS["qwen2.5-7b"], two).memory < 6 * 1024 * MIB
     assert stage_cost("overlaps", MODELS["qwen3-235b-a22b"], two).memory < 4 * 1024 * MIB
     assert all(stage_cost(stage, MODELS["smollm2-135m-instruct"], two).memory < 4 * 1024 * MIB for stage in STAGES)
 

@@ -14,6 +14,7 @@ from headspaces.geometry.bases import block_bases
 from headspaces.geometry.heads import LayerHeads, Norm
 from headspaces.geometry.overlaps import composition_scores, observed_overlaps
 from headspaces.nulls.samples import NullRun, null_shard
+from headspaces.nulls.swap_run import SwapRun, burnt_in
 from headspaces.spaces import Shape
 from headspaces.study.models import Model, read_models
 
@@ -47,6 +48,10 @@ def work_of(rule, model, layers):
                       to_device=place)  # fmt: skip
         for null in ("rotation", "reassignment"):
             yield lambda null=null: null_shard(run, null, range(1))
+        start = burnt_in(block_bases(layers, fold_norms=False), 0, seed=0, model="m", burn_in=1, dtype=dtype)
+        swap = SwapRun(lambda layer, kind: start[f"{layer}/{kind}"], model.shape, model.kinds, "m", 0, dtype=dtype,
+                       place=place)  # fmt: skip
+        yield lambda: null_shard(swap, "swap", range(1))
     else:
         yield lambda: affinity([lambda: layers], scores=KERNEL, same_kind=True, dtype=dtype, to_device=place)
 

@@ -107,8 +107,8 @@ def test_every_job_asks_for_memory_and_minutes(paper_jobs):
 
 
 def test_the_default_study_is_a_bounded_number_of_jobs(paper_jobs):
-    """Large models have 60 shards of null samples and 24 blocks of layers at most."""
-    assert 100 < len(paper_jobs) <= 100 + 40 * PAPER_MODELS
+    """Large models have 90 shards of null samples and 24 blocks of layers at most, each burnt in once."""
+    assert 100 < len(paper_jobs) <= 100 + 60 * PAPER_MODELS
 
 
 def test_the_number_of_jobs_does_not_depend_on_the_number_of_heads(tmp_path):
@@ -268,7 +268,7 @@ def test_each_stage_asks_for_its_own_gpu(tmp_path):
         rule: (resources.get("gpu"), int(resources.get("mem_mb", 0)) > 3 * 1024)
         for rule, resources in jobs_of(done.stdout)
     }
-    assert asked["null_shard"] == ("1", True)
+    assert asked["null_shard"] == asked["swap_shard"] == ("1", True)
     assert {asked[rule] for rule in ("overlaps", "affinity", "nulls", "bases")} == {(None, False)}
 
 

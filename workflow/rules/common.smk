@@ -16,6 +16,7 @@ from headspaces.devices import device_setting
 from headspaces.errors import InputError
 from headspaces.jobs.code import hand_on_environment, script_code
 from headspaces.jobs.locks import release_dead_locks
+from headspaces.spaces import NULLS, SWAP
 from headspaces.study.names import read_names, write_names
 
 hand_on_environment()
@@ -36,7 +37,6 @@ if workflow.is_main_process and workflow.executor_plugin and not workflow.dryrun
     if (own_names := known_names.with_models(MODELS.values(), SETTINGS)) != known_names:
         write_names(own_names)
 TEXT = re.sub(r"[^A-Za-z0-9._-]+", "-", SETTINGS["activations"]["text"]).strip("-.")
-NULL_MODELS = ["rotation", "reassignment"]
 STAGES = ["overlaps", "nulls", "self_heads", "activations", "affinity", "attention"]
 
 
@@ -64,7 +64,7 @@ wildcard_constraints:
     study=re.escape(STUDY.name),
     block=r"layers\d+-\d+",
     text=re.escape(TEXT),
-    null="|".join(NULL_MODELS),
+    null="|".join(NULLS),
     samples=r"\d{4}-\d{4}",
     table="|".join(TABLES),
     figure="|".join(FIGURES),
@@ -87,12 +87,14 @@ def blocks(stage, suffix):
 
 
 def null_shards(wildcards):
-    """Shards of both null models that hold the samples which the study asks for."""
-    size = MODELS[wildcards.model].samples_per_shard
+    """Shards of all null models that hold the samples which the study asks for."""
+    model, samples = MODELS[wildcards.model], SETTINGS["nulls"]["samples"]
+    sizes = dict.fromkeys(NULLS, model.samples_per_shard)
+    sizes[SWAP] = model.swap_samples_per_shard(SETTINGS["nulls"]["swap"]["sweeps"])
     return [
-        f"results/nulls/{wildcards.model}/{null}.{first:04d}-{first + size - 1:04d}.h5"
-        for null in NULL_MODELS
-        for first in range(0, SETTINGS["nulls"]["samples"], size)
+        f"results/nulls/{model.name}/{null}.{first:04d}-{first + size - 1:04d}.h5"
+        for null, size in sizes.items()
+        for first in range(0, samples, size)
     ]
 
 
@@ -111,26 +113,27 @@ def of(field):
     return lambda wildcards: getattr(MODELS[wildcards.model], field)
 
 
-def request(stage, device="cpu", of_checkpoint=False):
+def request(stage, device="cpu", of_checkpoint=False, **work):
     """The memory and minutes that a job of a stage asks for, by its model's shape, its threads and the attempt."""
 
     def asked(amount, **more):
-        return lambda wildcards, threads, attempt: amount(
-            stage,
-            (
+        def ask(wildcards, threads, attempt):
+            model = (
                 CHECKPOINTS[wildcards.checkpoint]
                 if of_checkpoint
                 else MODELS[wildcards.model]
-            ),
-            threads,
-            attempt,
-            **more,
-        )
+            )
+            return amount(stage, model, threads, attempt, **more)
 
-    return {"mem_mb": asked(memory_mb, device=device), "runtime": asked(minutes)}
+        return ask
+
+    return {
+        "mem_mb": asked(memory_mb, device=device),
+        "runtime": asked(minutes, **work),
+    }
 
 
-def request_on_device(stage, setting):
+def request_on_device(stage, setting, **work):
     """The same, where the setting `device` says that a stage computes; with a GPU where that is `cuda`.
 
     These are resources: they change no number, so another device reruns nothing.
@@ -138,7 +141,7 @@ def request_on_device(stage, setting):
     device = device_setting(SETTINGS["device"], setting)
     gpu = {"gpu": 1} if device == "cuda" else {}
     gpu["gpu_mb"] = lambda wildcards: gpu_mb(stage, MODELS[wildcards.model])
-    return request(stage, device) | gpu | {"device": device}
+    return request(stage, device, **work) | gpu | {"device": device}
 
 
 def threads_of(stage):

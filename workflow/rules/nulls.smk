@@ -1,13 +1,14 @@
-"""nulls: the spread of overlaps under two null models of the same weights (RW sections 5.1 to 5.3).
+"""nulls: the spread of overlaps under null models of the same weights (RW sections 5.1 to 5.3) and of the same spaces.
 
-Needs a model's weights and overlaps. Makes ``results/nulls/{model}/{null}.{samples}.h5``, shards of consecutive samples,
-and ``results/nulls/{model}.h5``, the first samples that the study asks for. A sample's numbers depend on the seed, the
-model and its own number alone: more samples are more shards.
+Needs a model's weights, bases and overlaps. Makes ``results/nulls/{model}/{null}.{samples}.h5``, shards of consecutive
+samples, and ``results/nulls/{model}.h5``, the first samples that the study asks for. A sample's numbers depend on the
+seed, the model and its own number alone: more samples are more shards. The swap null's samples all start from the bases
+in ``results/nulls/{model}/swap.start.{block}.h5``, which have forgotten the observed ones.
 """
 
 
 rule null_shard:
-    """Draw some samples of one null model."""
+    """Draw some samples of one of RW's null models."""
     input:
         weights=blocks("weights", "safetensors"),
         overlaps="results/overlaps/{model}.h5",
@@ -33,6 +34,58 @@ rule null_shard:
         "../scripts/null_shard.py"
 
 
+rule swap_start:
+    """Burn the swap null model in: bases of a block of layers after some sweeps."""
+    input:
+        bases="results/bases/{model}/{block}.h5",
+        code=code_of("swap_start"),
+    output:
+        "results/nulls/{model}/swap.start.{block}.h5",
+    log:
+        "results/logs/nulls/{model}/swap.start.{block}.log",
+    benchmark:
+        "results/benchmarks/nulls/{model}/swap.start.{block}.tsv"
+    threads: threads_of("swap_start")
+    resources:
+        **request("swap_start", burn_in=SETTINGS["nulls"]["swap"]["burn_in"]),
+    params:
+        seed=SETTINGS["seed"],
+        dtype=of("nulls_dtype"),
+        burn_in=SETTINGS["nulls"]["swap"]["burn_in"],
+    script:
+        "../scripts/swap_start.py"
+
+
+rule swap_shard:
+    """Draw some samples of the swap null model."""
+    input:
+        start=lambda wildcards: [
+            f"results/nulls/{wildcards.model}/swap.start.{block}.h5"
+            for block in MODELS[wildcards.model].blocks
+        ],
+        overlaps="results/overlaps/{model}.h5",
+        code=code_of("swap_shard"),
+    output:
+        "results/nulls/{model}/swap.{samples}.h5",
+    log:
+        "results/logs/nulls/{model}/swap.{samples}.log",
+    benchmark:
+        "results/benchmarks/nulls/{model}/swap.{samples}.tsv"
+    threads: threads_of("swap_shard")
+    resources:
+        **request_on_device(
+            "swap_shard", "nulls", sweeps=SETTINGS["nulls"]["swap"]["sweeps"]
+        ),
+    params:
+        **SETTINGS["nulls"]["swap"],
+        seed=SETTINGS["seed"],
+        dtype=of("nulls_dtype"),
+        kinds=of("kinds"),
+        shape=of("shape"),
+    script:
+        "../scripts/swap_shard.py"
+
+
 rule nulls:
     """Put the shards of a model's null samples together."""
     input:
@@ -49,6 +102,7 @@ rule nulls:
         **request("nulls"),
     params:
         samples=SETTINGS["nulls"]["samples"],
+        swap=SETTINGS["nulls"]["swap"],
         seed=SETTINGS["seed"],
         kinds=of("kinds"),
         shape=of("shape"),

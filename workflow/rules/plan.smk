@@ -28,6 +28,7 @@ rule plan:
         },
         machine=SETTINGS.get("plan"),
         samples=SETTINGS["nulls"]["samples"],
+        swap=SETTINGS["nulls"]["swap"],
         tokens=SETTINGS["activations"]["windows"]
         * SETTINGS["activations"]["window_tokens"],
     script:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import timeit
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 
 from headspaces.costs.requests import n_threads, stage_cost
-from headspaces.costs.stages import MIB, STAGES, START_SECONDS, Workload, n_parameters
+from headspaces.costs.stages import MIB, NULL_MODELS, STAGES, START_SECONDS, Workload, n_parameters
 from headspaces.files import whole_file
 from headspaces.study.models import Model
 from headspaces.text_tables import markdown_table, write_csv
@@ -84,20 +84,21 @@ def plan_study(
             check_model(known, model.kinds, asdict(model.shape))
         wanted = {"weights", "bases", *stages[model.name]}
         # The samples are drawn in jobs of their own.
-        wanted |= {"null_shard"} if "nulls" in wanted else set()
+        wanted |= {"null_shard", "swap_start", "swap_shard"} if "nulls" in wanted else set()
         rows.extend(_planned(model, stage, known, machine, work) for stage in STAGES if stage in wanted)
     return rows
 
 
 def _planned(model: Model, stage: str, headers: Headers | None, machine: Machine, work: Workload) -> PlannedStage:
     threads = min(machine.cores, n_threads(stage, model))
-    cost = stage_cost(stage, model, Workload(threads, work.samples, work.tokens))
-    pairs = {"overlaps": model.n_observed_pairs, "null_shard": 2 * work.samples * model.n_observed_pairs}
+    cost = stage_cost(stage, model, replace(work, threads=threads))
+    n_samples = {"null_shard": NULL_MODELS * work.samples, "swap_shard": work.samples, "overlaps": 1}
     disk = headers.n_bytes() if stage == "weights" and headers and model.source.startswith("hub:") else cost.disk
     # Starting a job keeps one core busy, computing all of them.
     seconds = cost.jobs * START_SECONDS / machine.cores + cost.operations / (machine.gflops * 1e9)
     facts = (headers.layout, model.kinds, "headers") if headers else ("", model.kinds, "shape")
-    counts = (cost.jobs, pairs.get(stage, 0), _fetched(model, stage, headers), round(cost.operations))
+    n_pairs = n_samples.get(stage, 0) * model.n_observed_pairs
+    counts = (cost.jobs, n_pairs, _fetched(model, stage, headers), round(cost.operations))
     return PlannedStage(model.name, stage, *facts, *counts, round(cost.memory / MIB), round(disk), seconds)
 
 

@@ -32,10 +32,13 @@ def memory_mb(stage: str, model: Model, threads: int = 1, attempt: int = 1, devi
     return math.ceil(MARGIN * peak / MIB * (1 + (attempt - 1) / 2))
 
 
-def minutes(stage: str, model: Model, threads: int = 1, attempt: int = 1) -> int:
-    """Return the minutes to ask for: of the longest job, at :data:`CORE_GFLOPS`; as many more for every retry."""
+def minutes(stage: str, model: Model, threads: int = 1, attempt: int = 1, **work: int) -> int:
+    """Return the minutes to ask for: of the longest job, at :data:`CORE_GFLOPS`; as many more for every retry.
+
+    ``work`` are fields of :class:`Workload` that are not at their defaults.
+    """
     # Threads wait for each other, and for memory.
-    seconds = START_SECONDS + _longest_seconds(stage, model) / math.pow(threads, 0.8)
+    seconds = START_SECONDS + _longest_seconds(stage, model, **work) / math.pow(threads, 0.8)
     return attempt * max(LEAST_MINUTES, math.ceil(PATIENCE * seconds / 60))
 
 
@@ -51,11 +54,11 @@ def n_threads(stage: str, model: Model) -> int:
 
     Null samples are jobs enough: with one thread each, no thread ever waits.
     """
-    if stage in ("weights", "null_shard"):
+    if stage in ("weights", "null_shard", "swap_shard"):
         return 1
     return min(MOST_THREADS, max(1, math.ceil(_longest_seconds(stage, model) / THREAD_SECONDS)))
 
 
-def _longest_seconds(stage: str, model: Model) -> float:
-    cost = stage_cost(stage, model)
+def _longest_seconds(stage: str, model: Model, **work: int) -> float:
+    cost = stage_cost(stage, model, Workload(**work))
     return cost.longest * cost.operations / (CORE_GFLOPS * 1e9)

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from headspaces import devices
 from headspaces.costs.sizes import Size, number_bytes
+from headspaces.spaces import NULLS
 from headspaces.study.models import Model
 
 MIB = 2**20
-NULL_MODELS = 2  # Rotation and reassignment.
+NULL_MODELS = len(NULLS)  # RW's; the swap null has jobs of its own.
 START_SECONDS = 4.0  # Start of a job: Snakemake's own process, and the imports of the one that computes.
 PROCESS = 200 * MIB  # A process with numpy, scipy, HDF5 and the work buffers of BLAS: measured 110 to 170 MiB.
 TORCH_PROCESS = 900 * MIB  # A process with torch and transformers: measured 500 to 800 MiB.
@@ -25,11 +26,17 @@ SEQUENCE = 256  # Tokens of a sequence whose attention is kept.
 
 @dataclass(frozen=True)
 class Workload:
-    """Work of a study: threads of a job, samples of each null model, tokens of the text that models are run on."""
+    """Work of a study.
+
+    Threads of a job, samples of each null model, tokens of the text that models are run on; of the swap null model the
+    sweeps before all samples, and of each.
+    """
 
     threads: int = 1
     samples: int = 30
     tokens: int = 2048
+    burn_in: int = 10
+    sweeps: int = 1
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ def _overlaps(model: Model, work: Workload) -> Cost:
 
 
 def _null_shard(model: Model, work: Workload) -> Cost:
-    """Draw the samples of both null models, in shards.
+    """Draw the samples of RW's null models, in shards.
 
     A sample takes :attr:`Model.null_sample_operations`, orthonormalisation (two rounds of Cholesky QR, 8 D d^2 a head),
     and the closest pair within each layer (``F^T G`` and squarings, 2 D d^2 + 10 d^3 a pair); all that at two thirds
@@ -124,13 +131,48 @@ def _null_shard(model: Model, work: Workload) -> Cost:
     memory = PROCESS + held + work.threads * (2 * TILES + size.panel * (2 + 5 / rate)) + 4 * size.square
     samples, in_shard = NULL_MODELS * work.samples, min(model.samples_per_shard, work.samples)
     jobs = NULL_MODELS * -(-work.samples // model.samples_per_shard)
-    number = number_bytes(model.nulls_dtype)
-    gpu = 5 * size.panel * number // 8 + 5 * devices.PAIR_BYTES
-    if model.readers:
-        heads = shape.n_layers * size.heads
-        kernel = size.kernel_bytes(heads, model.n_across_pairs, number)
-        gpu = shape.n_layers * size.layer_numbers * number + max(gpu, kernel)
-    return Cost(memory, 8 * samples * size.null_numbers, samples * sample, jobs, in_shard / samples, gpu)
+    return Cost(
+        memory, 8 * samples * size.null_numbers, samples * sample, jobs, in_shard / samples, _sample_on_gpu(model)
+    )
+
+
+def _sample_on_gpu(model: Model) -> int:
+    """Bytes on a GPU of a null sample: what a layer and kind is drawn with, or the kernel over all that are drawn."""
+    size, shape, number = Size(model), model.shape, number_bytes(model.nulls_dtype)
+    drawing = 5 * size.panel * number // 8 + 5 * devices.PAIR_BYTES
+    if not model.readers:
+        return drawing
+    kernel = size.kernel_bytes(shape.n_layers * size.heads, model.n_across_pairs, number)
+    return shape.n_layers * size.layer_numbers * number + max(drawing, kernel)
+
+
+def _swap_start(model: Model, work: Workload) -> Cost:
+    """Burn the swap null model in, in blocks of layers; the bases that samples start from stay.
+
+    In memory: a block's bases as stored and after the burn-in; for each thread a layer's, copied, and polished.
+    """
+    size, number = Size(model), 0.5 if model.nulls_dtype == "float32" else 1.0
+    operations = 1.5 * number * work.burn_in * model.sweep_operations
+    memory = PROCESS + size.block * (size.stored + number) + work.threads * size.panel * 4 * number
+    return Cost(memory, model.bases_bytes * number, operations, len(model.blocks), size.block_share)
+
+
+def _swap_shard(model: Model, work: Workload) -> Cost:
+    """Draw the samples of the swap null model, in shards: sweeps, and then the pairs as for the others.
+
+    In memory: the sample's bases where reads are compared with writes; for each thread a layer's, copied, and polished.
+    """
+    size, shape, d = Size(model), model.shape, model.shape.d_head
+    number = 0.5 if model.nulls_dtype == "float32" else 1.0
+    closest = model.n_within_pairs * (2 * shape.d_model * d**2 + 10 * d**3)
+    sample = 1.5 * number * (model.pair_operations + work.sweeps * model.sweep_operations + closest)
+    held = model.bases_bytes * number if model.readers else 0
+    memory = PROCESS + held + work.threads * (2 * TILES + size.panel * 4 * number) + 4 * size.square
+    per_shard = model.swap_samples_per_shard(work.sweeps)
+    jobs, longest = -(-work.samples // per_shard), min(per_shard, work.samples) / work.samples
+    return Cost(
+        memory, 8 * work.samples * size.null_numbers, work.samples * sample, jobs, longest, _sample_on_gpu(model)
+    )
 
 
 def _nulls(model: Model, work: Workload) -> Cost:
@@ -139,7 +181,7 @@ def _nulls(model: Model, work: Workload) -> Cost:
     counts = {shape.n_heads(kind) for kind in model.kinds}
     pairs = sum(n * (n - 1) // 2 for n in counts)
     operations = sum(counts) * 30 * shape.d_model * d**2 + pairs * (2 * shape.d_model * d**2 + 10 * d**3)
-    disk = 8 * NULL_MODELS * work.samples * size.null_numbers
+    disk = 8 * (NULL_MODELS + 1) * work.samples * size.null_numbers
     return Cost(PROCESS + 3 * disk + work.threads * (TILES + 4 * size.panel), disk, 1.5 * work.samples * operations)
 
 
@@ -223,6 +265,18 @@ def n_parameters(model: Model) -> int:
 
 STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
     function.__name__.removeprefix("_"): function
-    for function in (_weights, _bases, _overlaps, _null_shard, _nulls, _self_heads, _affinity, _activations, _attention)
+    for function in (
+        _weights,
+        _bases,
+        _overlaps,
+        _null_shard,
+        _swap_start,
+        _swap_shard,
+        _nulls,
+        _self_heads,
+        _affinity,
+        _activations,
+        _attention,
+    )
 }
 """By stage, what it costs for a model."""

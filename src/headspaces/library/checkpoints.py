@@ -13,7 +13,8 @@ from headspaces.errors import InputError
 from headspaces.library.source import HeadSource
 from headspaces.spaces import KINDS, Shape
 from headspaces.study.models import MODEL_NAME, Model, read_models
-from headspaces.study.names import model_name
+from headspaces.study.names import model_name, read_names
+from headspaces.weights.content import content_sum, with_content
 from headspaces.weights.fetch import fetch_block
 from headspaces.weights.headers import Headers
 from headspaces.weights.headers_file import load_headers
@@ -78,12 +79,12 @@ def find_model(text: str, results: str | Path | None = None, table: str | Path |
     if row := known.get(text):
         return Found(row.name, row.source, folder, row)
     if text.startswith(("hub:", "wheel:")):
-        return Found(model_name(text), text, folder)
+        return Found(_name_in(folder, text), text, folder)
     if _exists(text):
         path = Path(text).expanduser().resolve()
         # What a file of this name holds is described by the configuration beside it.
         path = path.parent if path.name == "model.safetensors" else path
-        return Found(model_name(str(path)), str(path), folder)
+        return Found(_name_in(folder, str(path)), str(path), folder)
     made = Found(text, "", folder)
     if re.fullmatch(MODEL_NAME, text) and made.headers is not None:
         return replace(made, source=load_headers(made.headers).source)
@@ -94,6 +95,12 @@ def find_model(text: str, results: str | Path | None = None, table: str | Path |
     rows = f", a row of {table} ({', '.join(sorted(known))})" if known else ""
     there = f", nor a name in {results}/" if results is not None else ""
     raise InputError(f"model {text[:200]!r}: neither a folder or file, hub:owner/name, wheel:…{rows}{there}")
+
+
+def _name_in(results: Path | None, source: str) -> str:
+    """Name of a source: the one under which the results have it, else that of its folder, file or repository."""
+    known = read_names(results).weights if results is not None else {}
+    return next((name for name, owner in known.items() if owner == source), model_name(source))
 
 
 def _exists(text: str) -> bool:
@@ -131,6 +138,10 @@ def open_checkpoint(found: Found, kinds: str = KINDS) -> HeadSource:
             fetch_wheel(found.source, inside)
         wanted = "".join(kind for kind in found.kinds if kind in kinds)
         headers = read_headers(found.source, wanted, path=inside)
+        if found.results is not None and found.overlaps is not None:
+            # Overlaps are of a content, whatever the files' names and dates say.
+            memory = found.results / "weights" / found.name / "content.json"
+            headers = with_content(headers, content_sum(found.source, memory))
 
     def read(kinds: str) -> Iterator[LayerHeads]:
         from headspaces.weights.blocks import each_layer

@@ -20,7 +20,8 @@ from markupsafe import Markup
 
 from headspaces.files import whole_file
 from headspaces.report.html import render_page
-from headspaces.report.results import NULLS, Comparison, ModelResults
+from headspaces.report.results import Comparison, ModelResults
+from headspaces.spaces import NULLS
 from headspaces.store import dataset_names, read_arrays
 
 STRONGEST = 500

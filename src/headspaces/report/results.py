@@ -17,12 +17,10 @@ from jaxtyping import Float, Int
 
 from headspaces.errors import check_own
 from headspaces.geometry.statistics import isotropic_mean, isotropic_sd, pair_statistics
-from headspaces.spaces import KINDS
+from headspaces.spaces import KINDS, NULLS
 from headspaces.store import dataset_names, read_arrays, read_attributes
 
 Arrays = Mapping[str, np.ndarray]
-NULLS = ("rotation", "reassignment")
-"""The null models that keep the learnt weights (RW section 5.1)."""
 
 
 class StoredArrays(Mapping[str, np.ndarray]):

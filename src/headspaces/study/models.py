@@ -96,22 +96,44 @@ class Model:
         return self.n_within_pairs + self.n_across_pairs
 
     @property
-    def null_sample_operations(self) -> int:
-        """Floating-point operations of one null sample: the operator algorithm over all pairs, and the rotations.
+    def pair_operations(self) -> int:
+        """Floating-point operations of the operator algorithm over all pairs.
 
-        ``D^2`` a pair and ``D^2 d`` a head (see :mod:`headspaces.geometry.kernel`); a rotation of ``n d`` columns
-        applies ``n d`` reflectors to D rows, ``2 D (n d)^2``.
+        ``D^2`` a pair and ``D^2 d`` a head (see :mod:`headspaces.geometry.kernel`).
         """
-        shape, d_model = self.shape, self.shape.d_model
+        shape = self.shape
+        columns = sum(shape.n_heads(kind) for kind in self.kinds) * shape.d_head * shape.n_layers
+        return shape.d_model**2 * (self.n_observed_pairs + columns)
+
+    @property
+    def null_sample_operations(self) -> int:
+        """Floating-point operations of one sample of RW's null models: all pairs, and the rotations.
+
+        A rotation of ``n d`` columns applies ``n d`` reflectors to D rows, ``2 D (n d)^2``.
+        """
+        shape = self.shape
         widths = [shape.n_heads(kind) * shape.d_head for kind in self.kinds]
-        forming = d_model**2 * sum(widths) * shape.n_layers
-        rotating = 2 * d_model * sum(width**2 for width in widths) * shape.n_layers
-        return d_model**2 * self.n_observed_pairs + forming + rotating
+        return self.pair_operations + 2 * shape.d_model * sum(width**2 for width in widths) * shape.n_layers
+
+    @property
+    def sweep_operations(self) -> int:
+        """Floating-point operations of one sweep of the swap null model, at the rate of products.
+
+        Three products of ``D x d`` and ``d x d`` a pair, and a singular value decomposition that takes the time of
+        products of ``100 d^3``.
+        """
+        d_model, d_head = self.shape.d_model, self.shape.d_head
+        return self.n_within_pairs * (6 * d_model * d_head**2 + 100 * d_head**3)
 
     @property
     def samples_per_shard(self) -> int:
-        """Null samples of one job, by the operations that they take."""
+        """Samples of one job of RW's null models, by the operations that they take."""
         return max(1, min(SHARD_SAMPLES, SHARD_OPERATIONS // self.null_sample_operations))
+
+    def swap_samples_per_shard(self, sweeps: int) -> int:
+        """Count the samples of one job of the swap null model, by the operations that they take."""
+        operations = self.pair_operations + sweeps * self.sweep_operations
+        return max(1, min(SHARD_SAMPLES, SHARD_OPERATIONS // operations))
 
 
 def read_models(path: Path) -> dict[str, Model]:

@@ -24,8 +24,9 @@ from headspaces.report.figures.layout import (
     single,
 )
 from headspaces.report.figures.schematic import projection
-from headspaces.report.results import NULLS, Comparison, ModelResults, compare_all, compare_within
+from headspaces.report.results import Comparison, ModelResults, compare_all, compare_within
 from headspaces.report.tidy_frames import tidy
+from headspaces.spaces import NULLS
 
 Row = dict[str, Any]
 GRID = 200
