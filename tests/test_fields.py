@@ -18,6 +18,7 @@ from headspaces.geometry.heads import LayerHeads, Norm
 from headspaces.geometry.overlaps import composition_scores, observed_overlaps
 from headspaces.nulls.samples import NullRun, null_shard, random_reference
 from headspaces.nulls.self_heads import self_heads
+from headspaces.nulls.swap_run import SwapRun, burnt_in
 from headspaces.spaces import Shape
 from headspaces.store import dataset_names, read_arrays, write_arrays
 
@@ -57,6 +58,16 @@ def shard(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
     return null_shard(run, "rotation", range(N_SAMPLES))
 
 
+def swap_start(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
+    return burnt_in(bases(layers), 0, seed=0, model="m", burn_in=1, dtype="float64")
+
+
+def swap_shard(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
+    start = swap_start(layers)
+    run = SwapRun(lambda layer, kind: start[f"{layer}/{kind}"], SHAPE, "OQKV", "m", 0, burn_in=1)
+    return null_shard(run, "swap", range(N_SAMPLES))
+
+
 def scores(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
     classes = HeadClasses("c", {(0, 1): "Identity"}, frozenset())
     return affinity([lambda: layers], same_kind=True) | class_arrays(classes, SHAPE)
@@ -73,8 +84,9 @@ def activations(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
 MADE: dict[str, Callable[[list[LayerHeads]], dict[str, np.ndarray]]] = {
     "bases": bases,
     "overlaps": overlaps,
-    "null-shard": shard,
-    "nulls": lambda layers: shard(layers) | random_reference(SHAPE, "OQKV", "m", 0, N_SAMPLES),
+    "swap-start": swap_start,
+    "null-shard": lambda layers: shard(layers) | swap_shard(layers),
+    "nulls": lambda layers: shard(layers) | swap_shard(layers) | random_reference(SHAPE, "OQKV", "m", 0, N_SAMPLES),
     "self_heads": lambda layers: self_heads([bases(layers)], seed=0, model="m"),
     "affinity": scores,
     "activations": activations,

@@ -27,7 +27,7 @@ class Field:
     ----------
     name
         Path in the file. ``{X}`` and ``{Y}`` stand for a kind each, ``{null}`` for a null model, ``{score}`` for a
-        score.
+        score, ``{layer}`` for a layer's number.
     dimensions
         By axis. ``{X}`` and ``{Y}`` stand for the dimension of that kind's heads, see :data:`HEADS`; a second axis of
         the same heads is called ``other_``.
@@ -57,7 +57,7 @@ class Field:
 
 @lru_cache
 def _pattern(name: str) -> re.Pattern[str]:
-    kinds = {"X": f"[{KINDS}]", "Y": f"[{KINDS}]", "null": "[a-z_]+", "score": "[a-z_]+"}
+    kinds = {"X": f"[{KINDS}]", "Y": f"[{KINDS}]", "null": "[a-z_]+", "score": "[a-z_]+", "layer": "[0-9]+"}
     parts = re.split(r"\{(\w+)\}", name)
     # A kind that stands twice, as in {X}{X}, is the same one.
     seen: set[str] = set()
@@ -82,26 +82,22 @@ _RANKS = (
     Field("direct_sum/{X}/lambda_min", ("layer",), "1", "smallest eigenvalue of the sum of the spaces' projections"),
 )
 
-_WITHIN_NULLS = tuple(
-    Field(f"within/{{X}}/{{null}}/{name}", ("sample", "layer"), unit, meaning)
-    for name, unit, meaning in (
-        ("spread", "1", "standard deviation (ddof = 0) of rho over a layer's pairs"),
-        ("mean", "1", "mean of rho over a layer's pairs"),
-        ("median", "1", "median of rho over a layer's pairs"),
-        ("p95", "1", "95th percentile of rho over a layer's pairs"),
-        ("min_angle", "degree", "smallest principal angle of all of a layer's pairs"),
-    )
+_SAMPLE_STATISTICS = (
+    ("spread", "1", "standard deviation (ddof = 0) of rho over all pairs"),
+    ("mean", "1", "mean of rho over all pairs"),
+    ("max", "1", "largest rho of all pairs; of the swap null model"),
+    ("skewness", "1", "third central moment of rho over the spread cubed; of the swap null model"),
+    ("median", "1", "median of rho over all pairs"),
+    ("p95", "1", "95th percentile of rho over all pairs"),
+    ("min_angle", "degree", "smallest principal angle of all pairs"),
 )
+"""Of a layer; the first four of a layer pair too."""
 
 _NULLS = (
-    *_WITHIN_NULLS,
-    Field(
-        "cross/O{Y}/{null}/spread", ("sample", "writer_layer", "reader_layer"), "1",
-        "standard deviation (ddof = 0) of rho over a layer pair's pairs" + _LATER,
-    ),
-    Field(
-        "cross/O{Y}/{null}/mean", ("sample", "writer_layer", "reader_layer"), "1",
-        "mean of rho over a layer pair's pairs" + _LATER,
+    *(Field(f"within/{{X}}/{{null}}/{name}", ("sample", "layer"), *rest) for name, *rest in _SAMPLE_STATISTICS),
+    *(
+        Field(f"cross/O{{Y}}/{{null}}/{name}", ("sample", "writer_layer", "reader_layer"), unit, meaning + _LATER)
+        for name, unit, meaning in _SAMPLE_STATISTICS[:4]
     ),
     Field("pairs/{X}/{null}/rho", ("sample", "{X}_pair"), "1", "rho of all pairs i < j of one layer, by i, then j"),
     Field("pairs/{X}/layer", (), "", "that layer: the upper median of the layers' observed spreads"),
@@ -130,6 +126,12 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
             "D ||R^T B||^2 / (||R||^2 ||B||^2), folded" + _LATER,
         ),
         *_RANKS,
+    ),
+    "swap-start": (
+        Field(
+            "{layer}/{X}", ("{X}", "d_model", "direction"), "1",
+            "bases of a layer after the swap null model's burn-in; orthonormal columns, zero beyond the rank",
+        ),
     ),
     "null-shard": _NULLS,
     "nulls": (

@@ -6,6 +6,7 @@ import inspect
 
 import numpy as np
 import pytest
+from support.project import ROOT
 
 import headspaces as hs
 
@@ -56,3 +57,11 @@ def test_every_public_function_says_shapes_units_errors_and_gives_an_example(nam
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(AttributeError, match="module 'headspaces' has no attribute 'opne'"):
         hs.opne  # noqa: B018
+
+
+def test_the_page_of_the_library_gives_what_it_says() -> None:
+    failed, tried = doctest.testfile(
+        str(ROOT / "docs" / "library.md"), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE
+    )
+    assert tried > 10
+    assert failed == 0

@@ -20,6 +20,7 @@ from headspaces.geometry.heads import LayerHeads, Norm, fold
 from headspaces.library.comparisons import PAIRS_OF_KINDS
 from headspaces.library.overlaps_of import ComputedGeometry
 from headspaces.nulls.samples import NullRun, null_shard
+from headspaces.nulls.swap_run import SwapRun, burnt_in
 
 LAYERS, WIDTH, OWN = 3, 20, 3
 HEADS = {"O": 4, "Q": 4, "K": 2, "V": 2}
@@ -313,6 +314,20 @@ def test_null_samples_are_those_of_the_pipeline(
         for null, own in drawn.items():
             count = np.sum(own[(slice(None), *at)] >= spread * (1 - 1e-9))
             assert float(found["p"].sel(null=null).values[at]) == pytest.approx((count + 1) / 6)
+
+
+def test_the_swap_null_draws_what_the_pipeline_draws(stacks: dict[str, np.ndarray]) -> None:
+    live = hs.load({"O": stacks["O"][:2], "K": stacks["K"][:2]}, name="m")
+    block = {}
+    for kind in "OK":
+        found = live.spaces(kind)
+        block |= {f"{kind}/basis": found["basis"].values, f"rank/{kind}": found["rank"].values}
+    start = burnt_in(block, 0, seed=3, model="m", burn_in=10, dtype="float64")
+    run = SwapRun(lambda layer, kind: start[f"{layer}/{kind}"], live.shape, "OK", "m", 3, burn_in=10)
+    expected = null_shard(run, "swap", range(4))
+    for spaces, place in (("O", "within/O"), ("OK", "cross/OK")):
+        samples = hs.null_test(live, spaces, "swap", samples=4, seed=3)["null_spread"].sel(null="swap")
+        np.testing.assert_allclose(samples, expected[f"{place}/swap/spread"], rtol=1e-9)
 
 
 def test_two_shapes_are_refused_before_weights_are_read(stacks: dict[str, np.ndarray]) -> None:

@@ -12,14 +12,19 @@ from headspaces.errors import InputError
 from headspaces.geometry.statistics import monte_carlo_p, pair_statistics, spread_ratio
 from headspaces.library.comparisons import OF_THE_PAPER, check_spaces, dimensions
 from headspaces.library.model import ModelSpaces
+from headspaces.library.overlaps_of import ComputedGeometry
 from headspaces.nulls.samples import NullRun, null_shard
-from headspaces.spaces import KINDS, WITHIN
+from headspaces.nulls.swap_run import SwapRun, burnt_in
+from headspaces.spaces import KINDS, NULLS, SWAP, WITHIN
+
+BURN_IN = 10
+"""Sweeps of the swap null from the observed spaces to where samples start, as the pipeline's configuration has them."""
 
 
 def null_test(
     model: ModelSpaces,
     spaces: str,
-    null: str | Sequence[str] = ("rotation", "reassignment"),
+    null: str | Sequence[str] = NULLS,
     *,
     samples: int = 30,
     seed: int = 0,
@@ -36,7 +41,8 @@ def null_test(
         ``O``, ``Q``, ``K``, ``V`` within layers, or ``OQ``, ``OK``, ``OV`` across.
     null
         One or several null models: ``rotation`` (all directions rotated at random, the spectrum kept), ``reassignment``
-        (the learnt directions given to heads at random).
+        (the learnt directions given to heads at random), ``swap`` (pairs of heads exchange principal vectors; a layer
+        needs three heads).
     samples
         Samples of each.
     seed
@@ -80,18 +86,11 @@ def null_test(
     _check(name, nulls, samples, model.name)
     folded, tolerance = model.answers.settings(fold, rank_rtol)
     kinds = "".join(kind for kind in KINDS if kind in name)
-    geometry = model.answers.computed(fold, rank_rtol)
-    factors = {kind: list(geometry.factors(kind)) for kind in kinds}
-    run = NullRun(
-        factors=lambda layer, kind: factors[kind][layer],
-        shape=model.shape,
-        kinds=kinds,
-        model=model.name,
-        seed=seed,
-        rtol=tolerance,
-    )
     place = f"within/{name}" if name in WITHIN else f"cross/{name}"
-    drawn = [_drawn(run, one, samples)[f"{place}/{one}/spread"] for one in nulls]
+    drawn = []
+    for one in nulls:
+        run = _run(model.answers.computed(fold, rank_rtol), one, model, kinds, seed, tolerance)
+        drawn.append(null_shard(run, one, range(samples))[f"{place}/{one}/spread"])
     observed = _observed(model.overlaps(name, fold=fold, rank_rtol=rank_rtol).values, name)
     axes = tuple(axis for axis in dimensions(name) if axis.endswith("layer"))
     together, p = np.concatenate(drawn), [monte_carlo_p(observed, one) for one in drawn]
@@ -107,13 +106,17 @@ def null_test(
     )
 
 
-def _drawn(run: NullRun, null: str, samples: int) -> dict[str, np.ndarray]:
-    try:
-        return null_shard(run, null, range(samples))
-    except KeyError as error:
-        if error.args != (null,):
-            raise
-        raise InputError(f"{run.model}: unknown null model {null!r}; rotation and reassignment are known") from error
+def _run(geometry: ComputedGeometry, null: str, model: ModelSpaces, kinds: str, seed: int, rtol: float) -> NullRun:
+    """Say how a null model is sampled; the swap null starts from bases that have forgotten the observed spaces."""
+    common: dict[str, Any] = {"shape": model.shape, "kinds": kinds, "model": model.name, "seed": seed, "rtol": rtol}
+    if null != SWAP:
+        factors = {kind: list(geometry.factors(kind)) for kind in kinds}
+        return NullRun(lambda layer, kind: factors[kind][layer], **common)
+    block: dict[str, np.ndarray] = {}
+    for kind, found in geometry.all_layers(kinds).items():
+        block |= {f"{kind}/basis": found.basis, f"rank/{kind}": found.rank}
+    start = burnt_in(block, 0, seed=seed, model=model.name, burn_in=BURN_IN, dtype="float64")
+    return SwapRun(lambda layer, kind: start[f"{layer}/{kind}"], **common, burn_in=BURN_IN)
 
 
 def _described(meaning: str) -> dict[str, Any]:
@@ -123,6 +126,8 @@ def _described(meaning: str) -> dict[str, Any]:
 def _check(spaces: str, nulls: Sequence[str], samples: int, where: str) -> None:
     if spaces not in OF_THE_PAPER:
         raise InputError(f"{where}: null models compare {', '.join(OF_THE_PAPER)}, not {spaces}")
+    if unknown := [name for name in nulls if name not in (*NULLS, SWAP)]:
+        raise InputError(f"{where}: unknown null model {unknown[0]!r}; known are {', '.join((*NULLS, SWAP))}")
     if not nulls or isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise InputError(f"{where}: {samples!r} samples of {len(nulls)} null models; expected at least one of one")
 
