@@ -336,7 +336,8 @@ def test_folders_that_are_no_checkpoint(tmp_path):
     ({"weight": ("I8", (32, 24), bytes(768)), "SCB": ("F32", (32,), bytes(128))}, r"SCB' .*\(bitsandbytes, 8 bits\)"),
     ({"weight": ("I8", (32, 24), bytes(768))}, "q_proj.weight' has the type I8: packed or quantised"),
     ({"weight": ("F8_E4M3", (32, 24), bytes(768))}, "q_proj.weight' has the type F8_E4M3"),
-    ({"weight": ("F8_E4M3", (32, 24), bytes(768)), "weight_scale": ("F32", (1,), bytes(4))}, "one scale per tensor"),
+    ({"weight": ("F8_E5M2", (32, 24), bytes(768)), "weight_scale": ("F32", (1,), bytes(4))}, "has the type F8_E5M2"),
+    ({"weight": ("F16", (32, 24), bytes(1536)), "weight_scale": ("F32", (1,), bytes(4))}, "the file does not say"),
 ])  # fmt: skip
 def test_packed_weights_are_never_taken_for_matrices(tensors, tmp_path, stored, message):
     name = "model.layers.0.self_attn.q_proj."

@@ -6,6 +6,7 @@ Only the standard library is imported here: the Snakefile reads this module at e
 from __future__ import annotations
 
 import csv
+import glob
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
@@ -111,7 +112,10 @@ def local_files(source: str) -> list[str]:
     except (OSError, ValueError, RuntimeError):  # no file can have this name: reading the headers says so
         return []
     if place.is_file():
-        return [str(place)]
+        # A split GGUF file is named by its first part.
+        parts = glob.escape(place.name).replace("-00001-of-", "-?????-of-")
+        patterns = [parts] if place.suffix == ".gguf" else [parts, "config.json"]
+        return sorted(str(file) for pattern in patterns for file in place.parent.glob(pattern))
     patterns = ("config.json", "*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json")
     return sorted(str(file) for pattern in patterns for file in place.glob(pattern))
 
