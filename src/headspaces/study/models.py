@@ -114,8 +114,8 @@ def local_files(source: str) -> list[str]:
     if place.is_file():
         # A split GGUF file is named by its first part.
         parts = glob.escape(place.name).replace("-00001-of-", "-?????-of-")
-        patterns = [parts] if place.suffix == ".gguf" else [parts, "config.json"]
-        return sorted(str(file) for pattern in patterns for file in place.parent.glob(pattern))
+        beside = [parts] if place.suffix == ".gguf" else [parts, "config.json"]
+        return sorted(str(file) for pattern in beside for file in place.parent.glob(pattern))
     patterns = ("config.json", "*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json")
     return sorted(str(file) for pattern in patterns for file in place.glob(pattern))
 

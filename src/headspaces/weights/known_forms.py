@@ -9,8 +9,8 @@ from headspaces.weights.layout import Layout
 
 _TENSORS = {
     r"(^|\.)layers\.\d+\.attention\.w[qkvo]\.": (
-        "these are the names of Meta's and Mistral's own format (consolidated files, params.json); use the Hugging Face "
-        "format of the same model (config.json with model.safetensors), or convert it with transformers' "
+        "these are the names of Meta's and Mistral's own format (consolidated files, params.json); use the Hugging "
+        "Face format of the same model (config.json with model.safetensors), or convert it with transformers' "
         "convert_llama_weights_to_hf or convert_mistral_weights_to_hf"
     ),
     r"(^|\.)encoder\.layers\.\d+\.(self_attention|attention)\.(query_key_value|dense|linear_qkv|linear_proj)\.": (

@@ -109,11 +109,9 @@ def with_scales(
     check_supported(tensors[scale].dtype, f"{where}: tensor {scale!r}")
     rows, columns = tensor.shape
     if scale_block((rows, columns), tensors[scale].shape, block) is None:
-        blocks = (
-            [-(-rows // block[0]), -(-columns // block[1])] if block else "no weight_block_size in the configuration"
-        )
+        blocks = [-(-rows // block[0]), -(-columns // block[1])] if block else "of no configured size"
         raise InputError(
-            f"{where}: tensor {scale!r} has the shape {list(tensors[scale].shape)}; expected one scale, one for each of "
-            f"{rows} rows, or one a block ({blocks})"
+            f"{where}: tensor {scale!r} has the shape {list(tensors[scale].shape)}; expected one scale, one for each "
+            f"of {rows} rows, or one a block ({blocks})"
         )
     return {name: tensor, scale: tensors[scale]}

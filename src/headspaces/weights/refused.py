@@ -24,7 +24,8 @@ _REFUSALS: dict[str, tuple[str, ...]] = {
     "cross-attention layers read another stream than the residual stream": ("mllama", "mllama_text_model", "blt"),
     "an encoder and a decoder with cross-attention, not one decoder": (
         "t5", "mt5", "umt5", "longt5", "switch_transformers", "t5gemma", "t5gemma2", "bart", "mbart", "pegasus",
-        "marian", "m2m_100", "blenderbot", "led", "prophetnet", "whisper", "encoder-decoder", "fsmt", "nllb-moe", "gguf:t5",
+        "marian", "m2m_100", "blenderbot", "led", "prophetnet", "whisper", "encoder-decoder", "fsmt", "nllb-moe",
+        "gguf:t5",
     ),
     "an encoder, not a decoder": (
         "bert", "roberta", "xlm-roberta", "distilbert", "electra", "albert", "deberta", "deberta-v2", "modernbert",
@@ -43,7 +44,9 @@ REFUSED: dict[str, str] = {model_type: reason for reason, types in _REFUSALS.ite
 
 _QUANTISED: dict[str, str] = {
     "gptq": "GPTQ", "awq": "AWQ", "bitsandbytes": "bitsandbytes", "compressed-tensors": "compressed-tensors",
-    "fbgemm_fp8": "FBGEMM FP8", "modelopt": "ModelOpt", "fp8": "FP8", "mxfp4": "MXFP4", "hqq": "HQQ", "quanto": "Quanto", "aqlm": "AQLM", "eetq": "EETQ", "torchao": "torchao",
+    "fbgemm_fp8": "FBGEMM FP8",
+    "modelopt": "ModelOpt", "fp8": "FP8", "mxfp4": "MXFP4",
+    "hqq": "HQQ", "quanto": "Quanto", "aqlm": "AQLM", "eetq": "EETQ", "torchao": "torchao",
     "bitnet": "BitNet", "vptq": "VPTQ", "higgs": "HIGGS", "spqr": "SpQR", "auto-round": "AutoRound", "quark": "Quark",
 }  # fmt: skip
 MADE_WHEN_USED = "bitnet"

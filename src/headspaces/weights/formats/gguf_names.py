@@ -29,8 +29,8 @@ def gguf_config(values: Mapping[str, Any], tensors: Iterable[str]) -> dict[str, 
 
     Returns
     -------
-    A configuration: ``model_type`` is ``gguf:ARCHITECTURE``; ``num_hidden_layers`` is without the prediction layers that
-    ``block_count`` includes; ``attn_qkv`` and ``attn_norm_2`` say whether layer 0 has a tensor of that name.
+    A configuration: ``model_type`` is ``gguf:ARCHITECTURE``; ``num_hidden_layers`` is without the prediction layers
+    that ``block_count`` includes; ``attn_qkv`` and ``attn_norm_2`` say whether layer 0 has a tensor of that name.
     """
     architecture, present = str(values.get("general.architecture", "")), set(tensors)
     named = {name: values.get(f"{architecture}.{key}") for key, name in _NAMES.items()}
