@@ -19,9 +19,9 @@ GPT2 = ROOT.parent / "shared" / "gpt2-small-attention"
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say how many inputs each campaign tried: pytest shows the output of failed tests only."""
+    """Say how many inputs or faults each campaign tried: pytest shows the output of failed tests only."""
     for report in terminalreporter.stats.get("passed", []):
-        for line in re.findall(r"^.+: \d+ inputs, \d+ refused$", report.capstdout, re.MULTILINE):
+        for line in re.findall(r"^.+: \d+ (?:inputs|faults), \d+ refused$", report.capstdout, re.MULTILINE):
             terminalreporter.write_line(line)
 
 

@@ -16,10 +16,13 @@ from scipy.linalg import subspace_angles
 from support.checkpoints import LLAMA, llama_tensors, safetensors, write_folder
 from support.hub_double import Content, serving
 
+import headspaces
 from headspaces.command_line import main
 from headspaces.errors import InputError
-from headspaces.named_models import find_model
+from headspaces.library.checkpoints import find_model
 from headspaces.store import write_arrays
+from headspaces.weights.content import content_sum, with_content
+from headspaces.weights.headers import Headers
 from headspaces.weights.headers_file import write_headers
 from headspaces.weights.source import read_headers
 
@@ -76,7 +79,7 @@ def place(pair: dict[str, Any]) -> tuple[int, ...]:
     return tuple(pair[end][key] for end in ("source", "target") for key in ("layer", "head"))
 
 
-@pytest.mark.parametrize(("asked", "spaces"), [("OK", "OK"), ("oq", "OQ"), ("QQ", "Q"), ("o", "O")])
+@pytest.mark.parametrize(("asked", "spaces"), [("OK", "OK"), ("oq", "OQ"), ("QQ", "QQ"), ("kO", "KO"), ("o", "O")])
 @pytest.mark.parametrize("fold", [True, False])
 def test_pairs_are_the_strongest_of_all(
     asked: str, spaces: str, fold: bool, run: Any, model: Path, tensors: dict[str, np.ndarray]
@@ -99,6 +102,12 @@ def test_no_more_pairs_than_there_are(run: Any, model: Path) -> None:
     assert len(run("pairs", model, "--spaces", "V", "--top", 1000)["pairs"]) == LAYERS * GROUPS * (GROUPS - 1) // 2
 
 
+def headers_of(results: Path, model: Path) -> Headers:
+    """Headers as the workflow keeps them: of this content."""
+    memory = results / "weights" / model.name / "content.json"
+    return with_content(read_headers(str(model)), content_sum(str(model), memory))
+
+
 def store(folder: Path, model: Path, **changes: object) -> Path:
     """Results of the workflow whose numbers cannot be mistaken for computed ones."""
     rho = np.full((LAYERS, LAYERS, HEADS, GROUPS), np.nan)
@@ -106,8 +115,9 @@ def store(folder: Path, model: Path, **changes: object) -> Path:
     arrays = {"cross/OK/rho": rho, "cross/OK/angle": 90 - 100 * rho}
     arrays |= {"rank/O": np.full((LAYERS, HEADS), OWN), "rank/K": np.full((LAYERS, GROUPS), OWN - 1)}
     facts = {
-        "model": model.name, "source": str(model), "revision": read_headers(str(model)).revision, "fold": True,
+        "model": model.name, "source": str(model), "revision": headers_of(folder, model).revision, "fold": True,
         "n_layers": LAYERS, "d_model": WIDTH, "n_query_heads": HEADS, "n_kv_heads": GROUPS, "d_head": OWN,
+        "rank_rtol": 1e-6,
     }  # fmt: skip
     path = folder / "overlaps" / f"{model.name}.h5"
     write_arrays(path, "overlaps", arrays, facts | changes)
@@ -129,7 +139,9 @@ def test_pairs_come_from_the_results_where_these_are_of_the_same_weights(
 
 
 @pytest.mark.parametrize(
-    "changes", [{"revision": "sha256:other"}, {"source": "elsewhere"}, {"fold": False}], ids=lambda c: next(iter(c))
+    "changes",
+    [{"revision": "sha256:other"}, {"source": "elsewhere"}, {"fold": False}, {"rank_rtol": 1e-3}],
+    ids=lambda c: next(iter(c)),
 )
 def test_results_of_other_weights_are_not_believed(
     changes: dict[str, object], run: Any, model: Path, tmp_path: Path
@@ -140,9 +152,20 @@ def test_results_of_other_weights_are_not_believed(
     assert result["pairs"][0]["rho"] > 0.24  # every stored one is smaller
 
 
+def test_a_file_replaced_in_place_with_an_older_date_is_computed_anew(run: Any, model: Path, tmp_path: Path) -> None:
+    store(tmp_path / "results", model)
+    weights = model / "model.safetensors"
+    state, data = weights.stat(), bytearray(weights.read_bytes())
+    data[-4] ^= 1
+    weights.write_bytes(data)
+    os.utime(weights, ns=(state.st_atime_ns, state.st_mtime_ns - 10**9))
+    assert run("pairs", model, "--top", 1)["from"] == "computed from the checkpoint"
+
+
 def test_results_outlive_the_checkpoint(run: Any, model: Path, tmp_path: Path) -> None:
     store(tmp_path / "results", model)
-    write_headers(read_headers(str(model)), tmp_path / "results" / "weights" / "tiny" / "headers.json")
+    headers = headers_of(tmp_path / "results", model)
+    write_headers(headers, tmp_path / "results" / "weights" / "tiny" / "headers.json")
     (model / "model.safetensors").unlink()
     (model / "config.json").unlink()
     model.rmdir()
@@ -237,6 +260,99 @@ def test_two_models_side_by_side(run: Any, model: Path, tensors: dict[str, np.nd
     assert {row["spaces"] for row in run("compare", model, other)["comparisons"]} == {*"OQKV", "OQ", "OK", "OV"}
 
 
+def test_the_tolerance_of_ranks_reaches_pairs_and_compare(
+    run: Any, tensors: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    name = "model.layers.0.self_attn.o_proj.weight"
+    weak = dict(tensors)
+    first, *others = np.split(weak[name].astype(float), HEADS, axis=1)
+    first = np.linalg.qr(first)[0] @ np.diag([1.0] * (OWN - 1) + [1e-4])
+    weak[name] = np.concatenate([first, *others], axis=1).astype(np.float32)
+    model = write_folder(tmp_path / "weak", LLAMA, {"model.safetensors": safetensors(weak)})
+
+    def ratio(*options: object) -> float:
+        pairs = run("pairs", model, "--all", *options)["pairs"]
+        (pair,) = [pair for pair in pairs if place(pair) == (0, 0, 1, 0)]
+        return float(pair["pk"] / pair["rho"])
+
+    # PK is divided by the smaller rank.
+    assert ratio() == pytest.approx(OWN)
+    assert ratio("--rank-rtol", "1e-3") == pytest.approx(OWN - 1)
+    means = [run("compare", model, model, "--spaces", "OK", *options)["comparisons"][0]["mean_rho"][0]
+             for options in ([], ["--rank-rtol", "1e-3"])]  # fmt: skip
+    assert means[0] != pytest.approx(means[1], rel=1e-6)
+
+
+def test_all_pairs_and_csv(run: Any, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = run("pairs", model, "--spaces", "OQ", "--all")["pairs"]
+    assert len(pairs) == 3 * HEADS * HEADS
+    assert main(["pairs", str(model), "--spaces", "OQ", "--all", "--csv", "--results", str(tmp_path / "none")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "writer,reader,pk,rho,angle_deg"
+    assert len(lines) == 1 + len(pairs)
+    for line, pair in zip(lines[1:], pairs, strict=True):
+        writer, reader, pk, rho, angle = line.split(",")
+        first, second = (f"{pair[end]['layer']}.{pair[end]['head']}" for end in ("source", "target"))
+        assert (writer, reader) == (first, second)
+        assert [float(pk), float(rho), float(angle)] == pytest.approx([pair["pk"], pair["rho"], pair["angle_deg"]])
+    assert main(["compare", str(model), str(model), "--spaces", "O", "--csv"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("spaces,layer,n_pairs,mean_rho_one,mean_rho_other,spread_one,spread_other,max_abs")
+    assert [line.split(",")[:3] for line in lines[1:]] == [["O", "", "18"], *(["O", str(i), "6"] for i in range(3))]
+
+
+def test_an_export_is_read_back(run: Any, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "out" / "tiny.h5"
+    assert main(["export", str(model), str(target), "--unfolded", "--spaces", "O,OK"]) == 0
+    assert capsys.readouterr().out == f"{target}: O, OK of tiny\n"
+    opened = headspaces.load(model, fold=False)
+    with headspaces.read(target) as tree:
+        assert tree.attrs["model"] == "tiny"
+        np.testing.assert_array_equal(tree["cross/OK/rho"].values, opened.overlaps("OK").values)
+        np.testing.assert_array_equal(tree["within/O/angle"].values, opened.angles("O").values)
+        assert tree["cross/OK/rho"].dims == ("writer_layer", "reader_layer", "writer_head", "reader_kv_head")
+
+
+def small(tensors: dict[str, np.ndarray], folder: Path, layers: int, heads: int) -> Path:
+    """A model of the first layers and query heads; one key-value head where there is one head."""
+    groups = max(1, heads * GROUPS // HEADS)
+    kept = {}
+    for name, array in tensors.items():
+        layer = int(name.split(".layers.")[1].split(".")[0]) if ".layers." in name else 0
+        if layer >= layers:
+            continue
+        rows = {"q_proj": heads, "k_proj": groups, "v_proj": groups}.get(name.split(".")[-2])
+        array = array[: rows * OWN] if rows else array
+        kept[name] = np.ascontiguousarray(array[:, : heads * OWN] if "o_proj" in name else array)
+    config = LLAMA | {"num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": groups}
+    return write_folder(folder, config, {"model.safetensors": safetensors(kept)})
+
+
+def test_models_of_one_layer_or_one_head_have_fewer_pairs(
+    tensors: dict[str, np.ndarray], tmp_path: Path, run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one_layer = small(tensors, tmp_path / "layer", 1, HEADS)
+    found = run("compare", one_layer, one_layer)["comparisons"]
+    counts = {row["spaces"]: row["n_pairs"] for row in found}
+    assert counts == {"O": 6, "Q": 6, "K": 1, "V": 1, "OQ": 0, "OK": 0, "OV": 0}
+    assert [row["mean_rho"] for row in found if not row["n_pairs"]] == [[None, None]] * 3
+    assert main(["compare", str(one_layer), str(one_layer)]) == 0
+    text = capsys.readouterr().out
+    assert "nan" not in text
+    assert "OK: no pairs, there is no later layer" in text
+    assert main(["pairs", str(one_layer)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "no pairs: there is no later layer"
+    one_head = small(tensors, tmp_path / "head", 2, 1)
+    counts = {row["spaces"]: row["n_pairs"] for row in run("compare", one_head, one_head)["comparisons"]}
+    assert counts == {"O": 0, "Q": 0, "K": 0, "V": 0, "OQ": 1, "OK": 1, "OV": 1}
+    assert main(["compare", str(one_head), str(one_head)]) == 0
+    text = capsys.readouterr().out
+    assert "nan" not in text
+    assert "K: no pairs, a layer has one such head" in text
+    assert main(["compare", str(one_head), str(one_head), "--spaces", "O"]) == 0
+    assert "over all pairs" not in capsys.readouterr().out
+
+
 def test_the_text_is_aligned_and_has_the_same_numbers(
     run: Any, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -256,7 +372,7 @@ def test_the_text_is_aligned_and_has_the_same_numbers(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["inspect", "no/such"], "model 'no/such': neither a folder or file, hub:owner/name, a row of .*gpt2"),
+        (["inspect", "no/such"], "model 'no/such': neither a folder or file, hub:owner/name, wheel:…, a row of .*gpt2"),
         (["inspect", "../results"], "neither a folder or file"),
         (["inspect", "{empty}"], "no config.json"),
         (["pairs", "tiny", "--models-table", "absent.tsv"], "table of models absent.tsv: no such file"),
@@ -287,7 +403,11 @@ def test_mistakes_end_with_one_line(
 
 def test_wrong_options_are_refused_with_the_usage() -> None:
     for arguments, message in (
-        (["pairs", "x", "--spaces", "QK"], "'QK' is not one of O, Q, K, V, OQ, OK, OV"),
+        (["pairs", "x", "--spaces", "QX"], "'QX' is not one of O, Q, K, V, or two of these letters"),
+        (["pairs", "x", "--top", "3", "--all"], "not allowed with argument"),
+        (["pairs", "x", "--csv", "--json"], "not allowed with argument"),
+        (["pairs", "x", "--rank-rtol", "2"], "'2' is not a number from 0 to below 1"),
+        (["export", "x", "y.txt"], "'y.txt' does not end with .h5 or .csv"),
         (["pairs", "x", "--top", "0"], "'0' is not a positive whole number"),
         ([], "COMMAND"),
     ):

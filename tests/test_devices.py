@@ -11,7 +11,7 @@ from support.project import ROOT
 from support.workflow_runs import save_tiny, snakemake
 
 from headspaces import devices
-from headspaces.devices import asked_device, choose_device, tile_rows, to_numpy
+from headspaces.devices import choose_device, device_setting, tile_rows, to_numpy
 from headspaces.errors import InputError
 from headspaces.geometry.overlaps import observed_overlaps
 from headspaces.store import read_arrays, read_attributes
@@ -35,36 +35,36 @@ def no_gpu(monkeypatch):
 
 
 def test_the_setting_is_one_word_or_a_word_by_stage():
-    assert [asked_device("cuda", stage) for stage in ("nulls", "overlaps")] == ["cuda", "cuda"]
+    assert [device_setting("cuda", stage) for stage in ("nulls", "overlaps")] == ["cuda", "cuda"]
     by_stage = {"nulls": "cuda", "affinity": "cpu"}
-    assert [asked_device(by_stage, stage) for stage in ("nulls", "affinity", "overlaps")] == ["cuda", "cpu", "cpu"]
+    assert [device_setting(by_stage, stage) for stage in ("nulls", "affinity", "overlaps")] == ["cuda", "cpu", "cpu"]
 
 
-@pytest.mark.parametrize(("asked", "files"), [("cpu", ("/",)), ("auto", ("/no/driver",))])
-def test_torch_is_not_imported_where_no_gpu_can_be(asked, files):
+@pytest.mark.parametrize(("setting", "files"), [("cpu", ("/",)), ("auto", ("/no/driver",))])
+def test_torch_is_not_imported_where_no_gpu_can_be(setting, files):
     code = f"""
 import sys
 from headspaces import devices
 devices.DRIVER_FILES = {files!r}
-print(devices.choose_device({asked!r}, 1).name, "torch" in sys.modules)"""
+print(devices.choose_device({setting!r}, 1).name, "torch" in sys.modules)"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["cpu", "False"]
 
 
 def test_the_cpu_leaves_arrays_where_they_are():
     array = np.ones(3)
-    assert choose_device("cpu", 1).place(array) is array
+    assert choose_device("cpu", 1).to_device(array) is array
 
 
-@pytest.mark.parametrize("asked", ["auto", "cuda"])
-def test_a_gpu_holds_torch_tensors(asked, played, caplog):
+@pytest.mark.parametrize("setting", ["auto", "cuda"])
+def test_a_gpu_holds_torch_tensors(setting, played, caplog):
     caplog.set_level(logging.INFO)
-    device = choose_device(asked, 3)
-    placed = device.place(np.arange(6.0, dtype=np.float32).reshape(2, 3).T)
+    device = choose_device(setting, 3)
+    moved = device.to_device(np.arange(6.0, dtype=np.float32).reshape(2, 3).T)
     assert device.name == "cuda"
-    assert isinstance(placed, torch.Tensor)
-    assert placed.dtype == torch.float32
-    np.testing.assert_array_equal(to_numpy(placed), [[0, 3], [1, 4], [2, 5]])
+    assert isinstance(moved, torch.Tensor)
+    assert moved.dtype == torch.float32
+    np.testing.assert_array_equal(to_numpy(moved), [[0, 3], [1, 4], [2, 5]])
     assert caplog.messages == ["device: cuda, a played GPU, 3 MiB kept for this job"]
 
 
@@ -79,7 +79,7 @@ def test_float32_is_float32(played):
         torch.set_float32_matmul_precision(before)
 
 
-def test_no_gpu_where_one_is_asked_for_is_one_line(no_gpu):
+def test_no_gpu_where_one_is_requested_is_one_line(no_gpu):
     with pytest.raises(InputError, match=NO_GPU) as error:
         choose_device("cuda", 1)
     assert "\n" not in str(error.value)

@@ -1,7 +1,7 @@
-"""Where the heavy linear algebra runs: numpy on the CPU, or torch on a GPU.
+"""Devices, on which the heavy linear algebra runs: the CPU with numpy, or a GPU with torch.
 
-The numerical modules work wherever their arrays are. A stage *places* its arrays, block by block, and what is computed
-from them comes back as numpy arrays. Everything else (files, random numbers, LAPACK) stays on the CPU.
+The numerical modules work wherever their arrays are. A stage moves its arrays to the device, block by block, and what
+is computed from them comes back as numpy arrays. Everything else (files, random numbers, LAPACK) stays on the CPU.
 """
 
 from __future__ import annotations
@@ -19,21 +19,27 @@ from headspaces.errors import InputError
 Array: TypeAlias = Any
 """A numpy array or a torch tensor."""
 
-Place: TypeAlias = Callable[[Any], Any]
-"""Puts a numpy array where the work is to be done."""
+ToDevice: TypeAlias = Callable[[Any], Any]
+"""Moves a numpy array to the device that is to compute with it."""
 
 GPU = "cuda"
 """Torch's name of the GPU, AMD's ones included."""
 
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/kfd")
-"""What the drivers of NVIDIA, of Windows' subsystem and of AMD make. Without them torch sees no GPU, and is not asked:
-its import takes seconds."""
+"""What the drivers of NVIDIA, of Windows' subsystem and of AMD make. Without them torch sees no GPU, and is not
+imported: that takes seconds."""
 
 WORK_BYTES = 2**30
 """GPU memory for the kernel's tiles over all heads."""
 
 BATCH_BYTES = 2**27
 """GPU memory for a batch of the kernel's Gram matrices; some copies of it exist at a time."""
+
+GRAM_BYTES = 2**25
+"""Bytes of one thread's batch of Gram matrices; on a GPU this is for those of the angles alone."""
+
+PAIR_BYTES = 2**26
+"""Bytes of the products of pairs of bases that are held at a time while the closest pair is sought."""
 
 TILE_ROWS = 256
 """Rows and columns of the kernel's tiles on a GPU, which wants large products. No more, so that float32 sums 2^16
@@ -47,7 +53,7 @@ MIB = 2**20
 logger = logging.getLogger(__name__)
 
 
-def unmoved(array: Array) -> Array:
+def identity(array: Array) -> Array:
     """Leave an array where it is."""
     return array
 
@@ -60,28 +66,28 @@ class Device:
     ----------
     name
         ``cpu`` or ``cuda``.
-    place
-        Puts a numpy array there: itself, or a torch tensor on the GPU.
+    to_device
+        Moves a numpy array there: itself, or a torch tensor on the GPU.
     """
 
     name: str
-    place: Place
+    to_device: ToDevice
 
 
-CPU = Device("cpu", unmoved)
+CPU = Device("cpu", identity)
 
 
-def asked_device(setting: str | Mapping[str, str], stage: str) -> str:
-    """Return what the setting ``device`` says of a stage: it is one word for all, or a word for some of them."""
-    return setting if isinstance(setting, str) else setting.get(stage, "cpu")
+def device_setting(device: str | Mapping[str, str], stage: str) -> str:
+    """Return the setting ``device`` of one stage: it is one word for all stages, or a word for some of them."""
+    return device if isinstance(device, str) else device.get(stage, "cpu")
 
 
-def choose_device(asked: str, needed_mb: int) -> Device:
+def choose_device(setting: str, needed_mb: int) -> Device:
     """Find out where a job computes, log it, and keep the GPU memory that it needs for this process.
 
     Parameters
     ----------
-    asked
+    setting
         ``cpu``; ``cuda``; or ``auto``, which is a GPU where torch sees one with enough free memory.
     needed_mb
         GPU memory that the job needs, in MiB.
@@ -89,14 +95,14 @@ def choose_device(asked: str, needed_mb: int) -> Device:
     Raises
     ------
     InputError
-        If ``cuda`` is asked for and there is no such GPU.
+        If ``cuda`` is requested and there is no such GPU.
     """
     has_driver = any(Path(file).exists() for file in DRIVER_FILES)
-    if asked == "cpu" or (asked == "auto" and not has_driver):
+    if setting == "cpu" or (setting == "auto" and not has_driver):
         logger.info("device: cpu")
         return CPU
     if trouble := _gpu_trouble(needed_mb):
-        if asked == "cuda":
+        if setting == "cuda":
             raise InputError(
                 f"device is cuda, but {trouble}; say cpu or auto, or see docs/cluster.md for what a GPU needs"
             )
@@ -109,7 +115,7 @@ def choose_device(asked: str, needed_mb: int) -> Device:
 
 
 def tile_rows(entry_bytes: int) -> int:
-    """Rows of the kernel's tiles on a GPU: as many as :data:`WORK_BYTES` hold, an entry of all heads in each place."""
+    """Rows of the kernel's tiles on a GPU: as many as :data:`WORK_BYTES` hold of all heads' entries."""
     rows = TILE_ROWS
     while rows > LEAST_TILE_ROWS and rows**2 * entry_bytes > WORK_BYTES:
         rows //= 2

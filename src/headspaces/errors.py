@@ -17,12 +17,29 @@ class InputError(ValueError):
 class DamagedFileError(InputError):
     """A file that the workflow itself made is damaged, of another version or not what its name says.
 
-    A job that meets one removes it, so that the next run makes it anew.
+    That is known from its content alone, after a clean read: an error of the system is never damage. Whoever merely
+    reads says so and leaves the file where it is; a job sets it aside (:func:`headspaces.files.set_aside`).
     """
 
     def __init__(self, path: str | PathLike[str], what: str) -> None:
-        super().__init__(f"{path}: {what}; it is removed when a job meets it, run again to make it anew")
-        self.path = Path(path)
+        self.path, self.what = Path(path), what
+        made = f", made by the rule {rule!r}," if (rule := made_by(self.path)) else ""
+        super().__init__(
+            f"{path}: {what}; the file{made} stays where it is: move it away and run the workflow to make it anew"
+        )
+
+
+_STAGES = ("overlaps", "nulls", "self_heads", "affinity", "activations", "attention")
+_BLOCKS = {"bases": "bases", "nulls": "null_shard"}
+
+
+def made_by(path: Path) -> str:
+    """Rule of the workflow that makes a file of the results, by its place there; empty for a file elsewhere."""
+    if path.name == "headers.json":
+        return "headers"
+    if path.suffix == ".safetensors":
+        return "weights"
+    return _BLOCKS.get(path.parent.parent.name, path.parent.name if path.parent.name in _STAGES else "")
 
 
 def check_own(path: str | PathLike[str], found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:

@@ -72,7 +72,7 @@ def written_tables(model, folder):
     """Text of all tables that overlaps and null samples fill: by name and end."""
     texts = {}
     for name in READY:
-        paths = [folder / f"{name}.{end}" for end in ("csv", "md", "tex")]
+        paths = [folder / f"{name}.{end}" for end in ("csv", "md", "tex", "json")]
         write_table(name, TABLES[name]([model]), *paths)
         texts |= {path.name: path.read_text() for path in paths}
     return texts

@@ -68,7 +68,7 @@ def project(tmp_path_factory):
     for name in ("workflow", "config", "src", "envs", "profiles"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     shutil.copy(ROOT / "Snakefile", folder)
-    models = folder / "src/headspaces/models.py"
+    models = folder / "src/headspaces/study/models.py"
     text, changes = models.read_text(), 0
     block = 2 * 8 * D_MODEL * D_HEAD * (2 * N_HEADS + 2 * N_KV)
     for name, value in (("BLOCK_BYTES", block), ("SHARD_SAMPLES", 1)):
@@ -335,7 +335,7 @@ SWAPS = {
 
 
 @pytest.mark.parametrize("name", SWAPS)
-def test_a_swapped_cache_is_removed_and_made_again(name, project, reference, tmp_path):
+def test_a_swapped_cache_is_set_aside_and_made_again(name, project, reference, tmp_path):
     cache, instead, reader, why = SWAPS[name]
     shutil.copytree(reference / "results", tmp_path / "results")
     shutil.copytree(reference / ".snakemake", tmp_path / ".snakemake")
@@ -345,6 +345,7 @@ def test_a_swapped_cache_is_removed_and_made_again(name, project, reference, tmp
         shutil.copy(tmp_path / instead, path)
     else:
         flipped(path)
+    damaged = path.read_bytes()
     # As a restored backup or a failing disk does it: the time of change tells nothing.
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     target = TARGET if "nulls" in reader else OVERLAPS
@@ -358,6 +359,9 @@ def test_a_swapped_cache_is_removed_and_made_again(name, project, reference, tmp
     assert done.returncode != 0
     assert re.search(f"^error: {re.escape(cache)}: .*{why}.*run again to make it anew$", output, re.MULTILINE), output
     assert "Traceback" not in output
+    assert f"it is set aside as {path.name}.damaged" in output
     assert not path.exists()
+    assert path.with_name(f"{path.name}.damaged").read_bytes() == damaged
+    path.with_name(f"{path.name}.damaged").unlink()
     run(project, tmp_path, target=target)
     assert_same(tmp_path, reference)

@@ -21,7 +21,8 @@ from support.workflow_runs import save_tiny, snakemake
 
 from headspaces.errors import InputError
 from headspaces.study.configuration import read_study
-from headspaces.study.models import model_name, read_models
+from headspaces.study.models import read_models
+from headspaces.study.names import model_name
 from headspaces.weights.folder import read_folder
 from headspaces.weights.formats.gguf_header import read_gguf
 from headspaces.weights.formats.safetensors_header import read_header
@@ -384,7 +385,7 @@ def test_names_in_the_table_are_plain(name, tmp_path):
     )  # fmt: skip
     output = done.stdout + done.stderr
     assert done.returncode != 0
-    assert "the name" in output or "no value for 'name'" in output
+    assert "row 1: name is" in output or "no value for 'name'" in output
     assert "Traceback" not in output
 
 

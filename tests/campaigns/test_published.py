@@ -13,9 +13,10 @@ from support.project import ROOT
 from headspaces.geometry.bases import block_bases
 from headspaces.geometry.overlaps import composition_scores, observed_overlaps
 from headspaces.report.results import ModelResults
-from headspaces.report.scorecard import NOT_RUN, OTHER_WEIGHTS, read_published, scorecard
+from headspaces.report.scorecard import NOT_RUN, OTHER_WEIGHTS, scorecard
 from headspaces.report.tables.registry import TABLES
 from headspaces.study.items import TABLES as ITEMS
+from headspaces.study.published import read_published
 from headspaces.weights.blocks import each_layer
 from headspaces.weights.fetch import fetch_block
 from headspaces.weights.source import read_headers

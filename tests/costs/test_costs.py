@@ -1,5 +1,6 @@
 """Predicted costs beside measured ones, and beside the counts of the code that does the work."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -9,10 +10,9 @@ import pytest
 from safetensors.numpy import save_file
 from support.project import ROOT
 
-from headspaces.costs.requests import memory_mb, minutes, n_threads, stage_cost
+from headspaces.costs.requests import gpu_mb, memory_mb, minutes, n_threads, stage_cost
 from headspaces.costs.stages import MIB, STAGES, Workload
-from headspaces.geometry import pairs
-from headspaces.geometry.kernel import operation_counts
+from headspaces.geometry import kernel, pairs
 from headspaces.spaces import Shape
 from headspaces.study.models import Model, read_models
 
@@ -30,6 +30,8 @@ MEASURED = [
     ("bases", SIX_OF_QWEN3, 3221),
     ("self_heads", MODELS["smollm2-135m-instruct"], 307),
     ("null_shard", MODELS["smollm2-135m-instruct"], 601),
+    ("swap_start", MODELS["smollm2-135m-instruct"], 518),
+    ("swap_shard", MODELS["smollm2-135m-instruct"], 383),
     ("affinity", MODELS["gpt2"], 1287),
     ("affinity", MODELS["smollm2-135m-instruct"], 1549),
     ("affinity", EIGHT_OF_BLOOM, 1462),
@@ -44,7 +46,7 @@ MEASURED = [
 
 @pytest.mark.parametrize(("stage", "model", "peak"), MEASURED, ids=lambda value: getattr(value, "name", str(value)))
 def test_predicted_memory_bounds_the_measured_peak_within_a_factor_of_two(stage, model, peak):
-    threads = 1 if stage == "null_shard" else 2
+    threads = 1 if stage in ("null_shard", "swap_shard") else 2
     assert peak <= stage_cost(stage, model, Workload(threads)).memory / MIB <= 2 * peak
 
 
@@ -53,7 +55,7 @@ def test_operations_are_those_that_the_kernel_counts(monkeypatch):
     counted = []
 
     def count(stacks, rectangles, **_):
-        counted.append(operation_counts(stacks, rectangles))
+        counted.append(kernel.operation_counts(stacks, rectangles))
         return [np.zeros((len(range(99999)[rows]), len(range(99999)[columns]))) for rows, columns in rectangles]
 
     monkeypatch.setattr(pairs, "rectangle_overlaps", count)
@@ -69,9 +71,25 @@ def test_operations_are_those_that_the_kernel_counts(monkeypatch):
         # What is left of the stage's operations is the angles', which the within pairs have too.
         angle = 2 * shape.d_model * shape.d_head**2 + 22 * shape.d_head**3
         within = model.n_observed_pairs - layer_pairs * shape.n_query_heads * n_readers
-        kernel = (stage_cost("overlaps", model).operations - model.n_observed_pairs * angle) / 3
+        of_kernel = (stage_cost("overlaps", model).operations - model.n_observed_pairs * angle) / 3
         of_within = {"operator": shape.d_model**2 * within, "gram": 2 * shape.d_model * shape.d_head**2 * within}
-        assert kernel == pytest.approx(counts[cheaper] + of_within[cheaper], rel=1e-9)
+        assert of_kernel == pytest.approx(counts[cheaper] + of_within[cheaper], rel=1e-9)
+
+
+with (ROOT / "tests" / "fixtures" / "costs.tsv").open(encoding="utf-8") as file:
+    GOLDEN = list(csv.DictReader(file, delimiter="\t"))
+
+
+@pytest.mark.parametrize("row", GOLDEN, ids=lambda row: f"{row['model']}-{row['stage']}")
+def test_predictions_are_those_of_version_1(row):
+    """Costs of two threads and 30 samples, requests of four threads at the second attempt."""
+    stage, model = row["stage"], MODELS[row["model"]]
+    cost = stage_cost(stage, model, Workload(threads=2))
+    for name in ("memory", "disk", "operations", "jobs", "longest"):
+        assert getattr(cost, name) == pytest.approx(float(row[name]), rel=1e-12), name
+    requests = memory_mb(stage, model, 4, 2), minutes(stage, model, 4, 2), n_threads(stage, model)
+    assert requests == (int(row["memory_mb"]), int(row["minutes"]), int(row["threads"]))
+    assert (gpu_mb(stage, model) if cost.gpu else 0) == int(row["gpu_mb"])
 
 
 def test_sizes_on_disk():
@@ -91,6 +109,18 @@ def test_null_jobs_follow_the_samples():
     one, thirty = (stage_cost("null_shard", big, Workload(samples=n)) for n in (1, 30))
     assert thirty.operations == pytest.approx(30 * one.operations)
     assert thirty.longest * thirty.operations == pytest.approx(one.longest * one.operations)
+
+
+def test_swap_jobs_follow_samples_and_sweeps():
+    big, small = MODELS["qwen2.5-7b"], MODELS["gpt2"]
+    assert [stage_cost("swap_shard", model, Workload(samples=31)).jobs for model in (big, small)] == [31, 3]
+    one, ten = (stage_cost("swap_start", small, Workload(burn_in=n)) for n in (1, 10))
+    assert ten.operations == pytest.approx(10 * one.operations)
+    assert one.disk == stage_cost("bases", small).disk
+    assert stage_cost("swap_start", big).disk == 4 * 28 * 64 * 3584 * 128
+    few, many = (stage_cost("swap_shard", big, Workload(sweeps=n)) for n in (1, 3))
+    assert many.operations > 2 * few.operations
+    assert minutes("swap_shard", big, sweeps=3) > minutes("swap_shard", big)
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -120,6 +150,7 @@ def test_budgets_of_the_largest_jobs_hold():
     """6 GiB for a null sample of Qwen2.5-7B, 4 GiB for observed pairs of Qwen3-235B, 4 GiB for all of the demo."""
     two = Workload(threads=2)
     assert stage_cost("null_shard", MODELS["qwen2.5-7b"], two).memory < 6 * 1024 * MIB
+    assert stage_cost("swap_shard", MODELS["qwen2.5-7b"], two).memory < 6 * 1024 * MIB
     assert stage_cost("overlaps", MODELS["qwen3-235b-a22b"], two).memory < 4 * 1024 * MIB
     assert all(stage_cost(stage, MODELS["smollm2-135m-instruct"], two).memory < 4 * 1024 * MIB for stage in STAGES)
 

@@ -6,21 +6,21 @@ import torch
 from support.project import ROOT
 from torch.profiler import ProfilerActivity, profile
 
+from headspaces import devices
 from headspaces.affinity.run import SCORES, affinity
-from headspaces.costs import gpu as device_costs
-from headspaces.costs.gpu import GPU_RULES, gpu_mb
-from headspaces.costs.requests import memory_mb
-from headspaces.geometry import closest_pair as closest
-from headspaces.geometry import kernel as overlaps
+from headspaces.costs.requests import gpu_mb, memory_mb, stage_cost
+from headspaces.geometry import angles, closest_pair, kernel
 from headspaces.geometry.bases import block_bases
 from headspaces.geometry.heads import LayerHeads, Norm
 from headspaces.geometry.overlaps import composition_scores, observed_overlaps
 from headspaces.nulls.samples import NullRun, null_shard
+from headspaces.nulls.swap_run import SwapRun, burnt_in
 from headspaces.spaces import Shape
 from headspaces.study.models import Model, read_models
 
 MODELS = read_models(ROOT / "config" / "models.tsv")
 GIB = 1024
+GPU_STAGES = ("overlaps", "null_shard", "affinity")
 
 
 def place(array):
@@ -45,11 +45,15 @@ def work_of(rule, model, layers):
             yield lambda: composition_scores(lambda: layers, dtype, place)
     elif rule == "null_shard":
         run = NullRun(lambda layer, kind: layers[layer].factors[kind], model.shape, model.kinds, "m", 0, dtype=dtype,
-                      place=place)  # fmt: skip
+                      to_device=place)  # fmt: skip
         for null in ("rotation", "reassignment"):
             yield lambda null=null: null_shard(run, null, range(1))
+        start = burnt_in(block_bases(layers, fold_norms=False), 0, seed=0, model="m", burn_in=1, dtype=dtype)
+        swap = SwapRun(lambda layer, kind: start[f"{layer}/{kind}"], model.shape, model.kinds, "m", 0, dtype=dtype,
+                       place=place)  # fmt: skip
+        yield lambda: null_shard(swap, "swap", range(1))
     else:
-        yield lambda: affinity([lambda: layers], scores=KERNEL, same_kind=True, dtype=dtype, place=place)
+        yield lambda: affinity([lambda: layers], scores=KERNEL, same_kind=True, dtype=dtype, to_device=place)
 
 
 # The others need singular values of every pair, which are computed on the CPU.
@@ -64,17 +68,16 @@ SHAPES = [
 
 @pytest.mark.parametrize(
     ("rule", "kinds", "dtype", "shape"),
-    [(rule, *model) for rule in GPU_RULES for model in SHAPES if rule != "affinity" or model[0] == "OQKV"],
+    [(rule, *model) for rule in GPU_STAGES for model in SHAPES if rule != "affinity" or model[0] == "OQKV"],
 )
 def test_reckoned_memory_bounds_what_torch_takes(rule, kinds, dtype, shape, monkeypatch):
     """The fixed sizes are made small beside the model's, as they are beside a large model's."""
-    assert (closest.PAIR_BYTES, overlaps.GRAM_BYTES) == (device_costs.PAIR_BYTES, device_costs.GRAM_BYTES)
-    for name, modules in {
-        "PAIR_BYTES": (closest, device_costs), "GRAM_BYTES": (overlaps, device_costs),
-        "BATCH_BYTES": (overlaps, device_costs),
-    }.items():  # fmt: skip
-        for module in modules:
-            monkeypatch.setattr(module, name, 2**17)
+    for module in (devices, closest_pair):
+        monkeypatch.setattr(module, "PAIR_BYTES", 2**17)
+    for module in (devices, kernel, angles):
+        monkeypatch.setattr(module, "GRAM_BYTES", 2**17)
+    for module in (devices, kernel):
+        monkeypatch.setattr(module, "BATCH_BYTES", 2**17)
     monkeypatch.setattr("headspaces.devices.WORK_BYTES", 2**24)
     model, rng = Model("x", "", kinds, shape, dtype, dtype), np.random.default_rng(0)
     layers = [
@@ -83,14 +86,14 @@ def test_reckoned_memory_bounds_what_torch_takes(rule, kinds, dtype, shape, monk
         for i in range(shape.n_layers)
     ]  # fmt: skip
     peak = max(peak_bytes(work) for work in work_of(rule, model, layers))
-    assert peak <= GPU_RULES[rule](model) <= 2.5 * peak
+    assert peak <= stage_cost(rule, model).gpu <= 2.5 * peak
 
 
 def test_a_card_of_24_gib_serves_the_large_models():
     """With room for the driver: one sample of Qwen2.5-7B in float32, and Qwen3-235B's writes, layer by layer."""
     assert gpu_mb("null_shard", MODELS["qwen2.5-7b"]) < 8 * GIB
     assert all(gpu_mb(rule, MODELS["qwen3-235b-a22b"]) < 8 * GIB for rule in ("overlaps", "null_shard"))
-    assert all(gpu_mb(rule, model) < 16 * GIB for rule in GPU_RULES for model in MODELS.values())
+    assert all(gpu_mb(rule, model) < 16 * GIB for rule in GPU_STAGES for model in MODELS.values())
 
 
 def test_writes_alone_take_no_more_for_more_layers():

@@ -110,13 +110,17 @@ def test_rows_add_up_to_the_page():
     stages = {"gpt2": ["overlaps", "nulls"], "pythia-70m": ["overlaps"]}
     rows = plan_study([MODELS[name] for name in names], stages, {}, Machine(4, 100.0), Workload(samples=30))
     assert [(row.model, row.stage) for row in rows] == [
-        *(("gpt2", stage) for stage in ("weights", "bases", "overlaps", "null_shard", "nulls")),
+        *(
+            ("gpt2", stage)
+            for stage in ("weights", "bases", "overlaps", "null_shard", "swap_start", "swap_shard", "nulls")
+        ),
         *(("pythia-70m", stage) for stage in ("weights", "bases", "overlaps")),
     ]
     # 12 layers of 4 x 66 pairs, and 66 pairs of layers of 12 x 36 heads; 6 layers of 28 pairs.
     pairs = {row.model: row.n_pairs for row in rows if row.stage == "overlaps"}
     assert pairs == {"gpt2": 12 * 4 * 66 + 66 * 12 * 36, "pythia-70m": 6 * 28}
     assert next(row for row in rows if row.stage == "null_shard").n_pairs == 60 * pairs["gpt2"]
+    assert next(row for row in rows if row.stage == "swap_shard").n_pairs == 30 * pairs["gpt2"]
     (total,) = [line for line in plan_page(rows, Machine(4, 100.0)).splitlines() if line.startswith("| **all**")]
     cells = [cell.strip() for cell in total.strip("|").split("|")]
     assert cells[5] == f"{sum(pairs.values()):,}"

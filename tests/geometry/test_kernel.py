@@ -213,7 +213,7 @@ def test_layer_overlaps_where_torch_is(kinds, leaf_heads, rng, monkeypatch):
     heads = {"O": 4, "Q": 4, "K": 2, "V": 2}
     factors = {kind: rng.standard_normal((5, n, 90, 5)) for kind, n in heads.items()}
     named = {"sources": kinds[0], "targets": kinds[1]}
-    expected, found = (layer_overlaps(factors, **named, **where) for where in ({}, {"place": torch.asarray}))
+    expected, found = (layer_overlaps(factors, **named, **where) for where in ({}, {"to_device": torch.asarray}))
     for name in ("within", "across"):
         assert getattr(expected, name).keys() == getattr(found, name).keys()
         for key, values in getattr(expected, name).items():

@@ -11,6 +11,7 @@ from headspaces.geometry.statistics import (
     monte_carlo_p,
     pair_statistics,
     quantile_band,
+    rho_differences,
     spread_ratio,
     upper_median_layer,
 )
@@ -190,3 +191,26 @@ def test_bands_are_quantiles_over_the_samples(rng):
 def test_the_layer_of_figure_2_is_at_the_upper_median(spreads, layer):
     """Of 12 layers the one with the 7th smallest spread."""
     assert upper_median_layer(np.array(spreads, dtype=float)) == layer
+
+
+def test_differences_by_hand():
+    one, other = np.array([[0.1, 0.2], [0.4, 0.0]]), np.array([[0.11, 0.2], [0.3, 0.0]])
+    found = rho_differences(one, other)
+    assert found["n_pairs"] == 4
+    assert found["max_abs_difference"] == pytest.approx(0.1)
+    assert found["median_abs_difference"] == pytest.approx(0.005)
+    assert found["max_relative_difference"] == pytest.approx(0.25)
+    # The relative difference is to the first model's.
+    assert rho_differences(other, one)["max_relative_difference"] == pytest.approx(1 / 3)
+
+
+def test_undefined_pairs_are_left_out():
+    one, other = np.array([0.1, np.nan, 0.3]), np.array([0.2, 0.5, np.nan])
+    assert rho_differences(one, other)["n_pairs"] == 1
+    nothing = rho_differences(np.array([np.nan]), np.array([0.1]))
+    assert nothing["n_pairs"] == 0
+    assert np.isnan(nothing["max_abs_difference"])
+
+
+def test_a_change_from_zero_is_infinite_relative():
+    assert rho_differences(np.array([0.0, 0.5]), np.array([0.1, 0.5]))["max_relative_difference"] == np.inf

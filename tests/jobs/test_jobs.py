@@ -1,3 +1,4 @@
+import errno
 import os
 import platform
 import subprocess
@@ -5,6 +6,7 @@ import sys
 import threading
 
 import pytest
+from support.project import ROOT
 from threadpoolctl import threadpool_info
 
 from headspaces.errors import InputError
@@ -65,6 +67,9 @@ def test_worker_count(value, expected, monkeypatch):
     assert worker_count() == (expected or len(os.sched_getaffinity(0)))
 
 
+SCRIPTS = ROOT / "workflow" / "scripts"
+
+
 SCRIPT = """
 import sys
 from headspaces.errors import InputError
@@ -97,6 +102,27 @@ def test_a_fault_ends_a_job_with_its_traceback(tmp_path):
     for text in (done.stderr, log):
         assert "Traceback" in text
         assert "ZeroDivisionError" in text
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ENOMEM, errno.EACCES])
+def test_an_error_of_the_system_ends_a_job_in_the_systems_words(number, tmp_path):
+    done, log = run_job(tmp_path, f"raise OSError({number}, 'said', 'a.txt')")
+    assert done.returncode == 1
+    assert done.stderr == f"started\nerror: a.txt: {os.strerror(number)}; mend that and run again\n"
+    assert "Traceback" in log
+
+
+def test_a_damaged_file_is_set_aside_and_never_deleted(tmp_path):
+    """Twice: what was set aside before is not overwritten."""
+    path = tmp_path / "results/nulls/m/rotation.0000-0000.h5"
+    path.parent.mkdir(parents=True)
+    for name, content in (("damaged", "first"), ("damaged.1", "second")):
+        path.write_text(content)
+        done, _ = run_job(tmp_path, f"from headspaces.errors import DamagedFileError as E; raise E({str(path)!r}, 'x')")
+        assert done.stderr.splitlines()[1].startswith(f"error: {path}: x; the rule 'null_shard' makes it, it is set ")
+        assert done.stderr.endswith(f"aside as {path.name}.{name}: run again to make it anew\n")
+        assert path.with_name(f"{path.name}.{name}").read_text() == content
+        assert not path.exists()
 
 
 FAULTS = """

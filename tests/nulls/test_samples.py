@@ -142,7 +142,7 @@ def test_scale_and_float32(null, small):
 def test_torch_gives_the_same_numbers(dtype, rho, degrees, null, small):
     """What a GPU would run, on the CPU."""
     expected = null_shard(small, null, range(2))
-    run = dataclasses.replace(small, dtype=dtype, place=torch.asarray)
+    run = dataclasses.replace(small, dtype=dtype, to_device=torch.asarray)
     for name, array in null_shard(run, null, range(2)).items():
         assert isinstance(array, np.ndarray)
         np.testing.assert_allclose(array, expected[name], atol=degrees if name.endswith("angle") else rho)
@@ -155,7 +155,7 @@ def test_heads_without_a_full_rank_in_torch():
     maps[0, "O"][:2, :, 1:], maps[1, "Q"][2] = 0, 0
     run = run_of(maps, shape, "OQ", figure_layers={"O": 0})
     expected = null_shard(run, "reassignment", range(4))
-    found = null_shard(dataclasses.replace(run, place=torch.asarray), "reassignment", range(4))
+    found = null_shard(dataclasses.replace(run, to_device=torch.asarray), "reassignment", range(4))
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, atol=1e-9 if name.endswith("angle") else 1e-12)
 

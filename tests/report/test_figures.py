@@ -23,9 +23,9 @@ from support.tiny_results import PAIRS, WRITE_SPREAD, random_model, tiny_model
 
 import headspaces
 from headspaces.report.figures import panels, schematic
-from headspaces.report.figures.drawing import NOTHING, draw_figure, make_figure
-from headspaces.report.figures.layout import ARRANGEMENTS
-from headspaces.report.figures.numbers import NUMBERS, survival
+from headspaces.report.figures.drawing import MAKERS, NOTHING, draw_figure, make_figure
+from headspaces.report.figures.layout import Maker
+from headspaces.report.figures.numbers import survival
 from headspaces.report.tables.registry import TABLES
 from headspaces.report.tidy_frames import tidy
 from headspaces.study import items as report_items
@@ -51,19 +51,20 @@ def picked(frame, **names):
 
 
 def test_every_figure_has_numbers_panels_and_a_title():
-    assert list(NUMBERS) == list(ARRANGEMENTS) == list(report_items.FIGURES)
+    assert list(MAKERS) == list(report_items.FIGURES)
+    assert all(isinstance(maker, Maker) for maker in MAKERS.values())
 
 
 def test_figure1_is_a_projection():
     vectors = {
-        row["quantity"]: row[["x", "y", "z"]].to_numpy(dtype=float) for _, row in NUMBERS["figure1"]([]).iterrows()
+        row["quantity"]: row[["x", "y", "z"]].to_numpy(dtype=float) for _, row in MAKERS["figure1"]([]).iterrows()
     }
     u, p, rest = vectors["u"], vectors["p"], vectors["u - p"]
     assert p @ rest == pytest.approx(0)
     assert p + rest == pytest.approx(u)
     assert p[2] == 0
     cosine = u @ p / np.linalg.norm(u) / np.linalg.norm(p)
-    lengths = dict(NUMBERS["figure1"]([])[["quantity", "length"]].to_numpy())
+    lengths = dict(MAKERS["figure1"]([])[["quantity", "length"]].to_numpy())
     assert lengths["p"] == pytest.approx(lengths["u"] * cosine)
 
 
@@ -73,7 +74,7 @@ def test_survival_counts_pairs_at_or_above():
 
 
 def test_figure2_numbers_are_exact_at_the_observed_pairs():
-    numbers = NUMBERS["figure2"]([tiny_model()])
+    numbers = MAKERS["figure2"]([tiny_model()])
     observed = picked(numbers, series="observed").set_index("rho")["share"]
     assert observed[[0.04, 0.2, 0.6]].tolist() == pytest.approx([1, 2 / 3, 1 / 3])
     assert observed.iloc[-1] == 0
@@ -86,7 +87,7 @@ def test_figure2_numbers_are_exact_at_the_observed_pairs():
 
 
 def test_figure3_numbers_are_the_conditions_with_an_r():
-    numbers = NUMBERS["figure3"]([tiny_model()])
+    numbers = MAKERS["figure3"]([tiny_model()])
     writes = picked(numbers, spaces="O")
     # Layer 1 has constant rho and constant samples: no r.
     assert writes["layer"].tolist() == [0]
@@ -98,13 +99,13 @@ def test_figure3_numbers_are_the_conditions_with_an_r():
 
 def test_figure4_and_5_numbers_keep_the_pairs_together():
     model = random_model("m", n_layers=3, n_query_heads=3, n_kv_heads=2)
-    numbers = NUMBERS["figure4"]([model])
+    numbers = MAKERS["figure4"]([model])
     assert len(numbers) == 3 * (9 + 6 + 6)
     for _, row in picked(numbers, spaces="OV").iterrows():
         place = tuple(int(row[name]) for name in ("writer_layer", "reader_layer", "writer_head", "reader_head"))
         assert row["rho"] == model.overlaps["cross/OV/rho"][place]
         assert row["energy_fraction"] == model.activations["V/energy_fraction"][place]
-    numbers = NUMBERS["figure5"]([model])
+    numbers = MAKERS["figure5"]([model])
     for writer, reader in PAIRS:
         rho, share = (
             values[writer, reader].ravel()
@@ -125,18 +126,18 @@ def test_pairs_without_a_write_are_left_out():
     model = random_model("m", n_layers=3, n_query_heads=3, n_kv_heads=2)
     for name in ("energy_fraction", "linear"):
         model.activations[f"V/{name}"][0, 1, 2] = np.nan
-    assert len(picked(NUMBERS["figure4"]([model]), spaces="OV")) == 3 * 6 - 2
+    assert len(picked(MAKERS["figure4"]([model]), spaces="OV")) == 3 * 6 - 2
     rho, share = (
         values[0, 1, :2].ravel() for values in (model.overlaps["cross/OV/rho"], model.activations["V/energy_fraction"])
     )
-    numbers = NUMBERS["figure5"]([model])
+    numbers = MAKERS["figure5"]([model])
     row = picked(numbers, quantity="spearman", spaces="OV", writer_layer=0, reader_layer=1)
     assert row["value"].tolist() == pytest.approx([stats.spearmanr(rho, share).statistic])
     assert picked(numbers, quantity="linear")["value"].notna().all()
 
 
 def test_figure6_numbers_leave_out_layers_without_pairs():
-    numbers = NUMBERS["figure6"]([tiny_model()])
+    numbers = MAKERS["figure6"]([tiny_model()])
     assert set(numbers["spaces"]) == {"O", "Q"}
     writes = picked(numbers, spaces="O")
     assert picked(writes, quantity="mean")["value"].tolist() == pytest.approx([0.28, 0.4])
@@ -146,32 +147,32 @@ def test_figure6_numbers_leave_out_layers_without_pairs():
 
 
 def test_figure7_and_8_numbers():
-    numbers = NUMBERS["figure7"]([tiny_model()])
+    numbers = MAKERS["figure7"]([tiny_model()])
     row = picked(numbers, series="rotation", quantity="p95", layer=0).iloc[0]
     assert (row["value"], row["low"], row["high"]) == pytest.approx((0.525, 0.5025, 0.5475))
     row = picked(numbers, series="observed", quantity="median", layer=1).iloc[0]
     assert (row["value"], row["low"], row["high"]) == (0.4, 0.4, 0.4)
-    numbers = NUMBERS["figure8"]([tiny_model()])
+    numbers = MAKERS["figure8"]([tiny_model()])
     assert picked(numbers, series="reassignment")["spread"].tolist() == [0.2, 0.0]
     assert picked(numbers, series="observed")["spread"].tolist() == pytest.approx([WRITE_SPREAD, 0])
 
 
 def test_figure9_numbers_give_the_direction():
-    numbers = NUMBERS["figure9"]([tiny_model()]).set_index("spaces")
+    numbers = MAKERS["figure9"]([tiny_model()]).set_index("spaces")
     # Means: OQ 0.122 between 0.05 and 0.2; OK 0.3 above 0.25; OV 0.04 above 0.03.
     assert numbers["direction"].to_dict() == {"OQ": "neither", "OK": "above", "OV": "above"}
     assert numbers.loc["OV", "r"] == pytest.approx((0.0038 / 3) ** 0.5 / 0.01)
     model = tiny_model()
     samples = {name: values * 10 if name.endswith("mean") else values for name, values in model.nulls.items()}
-    numbers = NUMBERS["figure9"]([dataclasses.replace(model, nulls=samples)]).set_index("spaces")
+    numbers = MAKERS["figure9"]([dataclasses.replace(model, nulls=samples)]).set_index("spaces")
     assert numbers["direction"].to_dict() == {"OQ": "below", "OK": "below", "OV": "below"}
 
 
 def test_figures_and_tables_agree():
     models = [random_model("a"), random_model("b", n_kv_heads=3, seed=4)]
     table = {name: TABLES[name](models).frame for name in ("table4", "table8", "right_tail", "mean_direction")}
-    ratios = NUMBERS["figure3"](models).groupby(["model", "spaces"])
-    directions = NUMBERS["figure9"](models).groupby(["model", "spaces"])["direction"]
+    ratios = MAKERS["figure3"](models).groupby(["model", "spaces"])
+    directions = MAKERS["figure9"](models).groupby(["model", "spaces"])["direction"]
     for _, row in table["table4"].iterrows():
         # The single pair of two key-value heads has a spread of 0, which is below all samples here.
         assert ratios["n_above_all"].sum()[row["model"], row["spaces"]] == row["n_above_all"]
@@ -183,7 +184,7 @@ def test_figures_and_tables_agree():
         for side in ("below", "above"):
             assert found.get(side, 0) == row[f"n_mean_{side}_all"]
             assert by_distance.loc[(row["model"], row["spaces"]), f"n_mean_{side}_all"] == row[f"n_mean_{side}_all"]
-    spreads = picked(NUMBERS["figure8"](models), series="observed").set_index(["model", "spaces", "layer"])["spread"]
+    spreads = picked(MAKERS["figure8"](models), series="observed").set_index(["model", "spaces", "layer"])["spread"]
     for _, row in picked(table["right_tail"], scope="within").iterrows():
         assert spreads[row["model"], row["spaces"], row["layer"]] == row["spread_rho"]
 
@@ -220,8 +221,8 @@ def test_colours_of_one_figure_differ_for_every_kind_of_vision(paper, vision):
 
 
 def test_figure2_draws_the_curves_of_the_numbers(axes):
-    data = NUMBERS["figure2"]([tiny_model()])
-    panels.figure2(data, axes)
+    data = MAKERS["figure2"]([tiny_model()])
+    panels.survival_curves(data, axes)
     lines = {line.get_label(): line for line in axes.lines}
     observed = picked(data, series="observed")
     assert lines["observed"].get_xdata().tolist() == observed["rho"].tolist()
@@ -242,7 +243,7 @@ def test_figure3_counts_and_marks(axes):
         ]
         + [{"model": "m", "scope": "across", "spaces": "OK", "layer": 0, "later_layer": 1, "r": 1.0, "n_above_all": 0}],
     )
-    panels.figure3(data, axes)
+    panels.ratio_columns(data, axes)
     assert [text.get_text() for text in axes.texts] == ["2/3", "0/1"]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["O", "O→K"]
     drawn = np.concatenate(
@@ -260,8 +261,8 @@ def test_figure3_counts_and_marks(axes):
 
 
 def test_figure6_draws_a_line_per_kind(axes):
-    data = NUMBERS["figure6"]([tiny_model()])
-    panels.figure6(picked(data, quantity="mean"), axes)
+    data = MAKERS["figure6"]([tiny_model()])
+    panels.lines_by_layer(picked(data, quantity="mean"), axes)
     lines = {line.get_label(): line for line in axes.lines}
     assert lines["O (write)"].get_ydata().tolist() == pytest.approx([0.28, 0.4])
     assert lines["Q (read)"].get_ydata().tolist() == pytest.approx([0.2, 0.6])
@@ -270,14 +271,14 @@ def test_figure6_draws_a_line_per_kind(axes):
 
 
 def test_figure6_of_constant_overlaps_stays_linear(axes):
-    data = NUMBERS["figure6"]([tiny_model()]).assign(value=0.0)
-    panels.figure6(picked(data, quantity="spread"), axes)
+    data = MAKERS["figure6"]([tiny_model()]).assign(value=0.0)
+    panels.lines_by_layer(picked(data, quantity="spread"), axes)
     assert axes.get_yscale() == "linear"
 
 
 def test_figure7_draws_bands_and_points(axes):
-    data = NUMBERS["figure7"]([tiny_model()])
-    panels.figure7(data, axes)
+    data = MAKERS["figure7"]([tiny_model()])
+    panels.bands_by_layer(data, axes)
     lines = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
     assert lines["observed, median"] == [0.2, 0.4]
     assert lines["observed, p95"] == pytest.approx([0.56, 0.4])
@@ -286,7 +287,7 @@ def test_figure7_draws_bands_and_points(axes):
 
 
 def test_figure8_draws_the_largest_samples(axes):
-    panels.figure8(NUMBERS["figure8"]([tiny_model()]), axes)
+    panels.largest_spreads(MAKERS["figure8"]([tiny_model()]), axes)
     lines = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
     assert lines["reassignment null, largest sample"] == [0.2, 0.0]
     assert lines["observed"] == pytest.approx([WRITE_SPREAD, 0])
@@ -300,7 +301,7 @@ def test_figure9_puts_writers_along_rows(axes):
             for (w, r), ratio, side in zip(PAIRS, (0.5, 2.0, 8.0), ("below", "neither", "above"))
         ],
     )
-    panels.figure9_ratio(data, axes)
+    panels.ratio_map(data, axes)
     square = axes.collections[0].get_array()
     assert square[0, 1] == 0.5
     assert square[0, 2] == 2.0
@@ -309,7 +310,7 @@ def test_figure9_puts_writers_along_rows(axes):
     # Not above the largest sample: grey, outside the scale.
     assert axes.collections[0].to_rgba(0.5)[:3] == to_rgb(panels.colour("random"))
     axes.clear()
-    panels.figure9_direction(data, axes)
+    panels.direction_map(data, axes)
     mesh = axes.collections[0]
     seen = [mesh.to_rgba(mesh.get_array()[pair])[:3] for pair in PAIRS]
     assert seen == [to_rgb(panels.colour(side)) for side in ("below", "neither", "above")]
@@ -317,27 +318,27 @@ def test_figure9_puts_writers_along_rows(axes):
 
 def test_figure4_and_5_count_every_pair(axes):
     model = random_model("m")
-    data = picked(NUMBERS["figure4"]([model]), spaces="OQ")
-    panels.figure4_pairs(data, axes)
+    data = picked(MAKERS["figure4"]([model]), spaces="OQ")
+    panels.energy_against_rho(data, axes)
     assert axes.collections[0].get_array().sum() == len(data) == 10 * 16
     axes.clear()
-    panels.figure4_ratio(data, axes)
+    panels.energy_over_rho(data, axes)
     assert sum(bar.get_height() for bar in axes.patches[1:]) == len(data)
     middle = np.median(data["energy_fraction"] / data["rho"])
     assert middle in [line.get_xdata()[0] for line in axes.lines]
     axes.clear()
-    linear = picked(NUMBERS["figure5"]([model]), quantity="linear")
-    panels.figure5_linear(linear, axes)
+    linear = picked(MAKERS["figure5"]([model]), quantity="linear")
+    panels.linear_term_against_rho(linear, axes)
     assert axes.collections[0].get_array().sum() == len(linear)
     axes.clear()
-    spearman = picked(NUMBERS["figure5"]([model]), quantity="spearman")
-    panels.figure5_spearman(spearman, axes)
+    spearman = picked(MAKERS["figure5"]([model]), quantity="spearman")
+    panels.layer_pair_correlations(spearman, axes)
     points = [points for points in axes.collections if not hasattr(points, "get_segments")]
     assert sum(len(part.get_offsets()) for part in points) == 3 * 10
 
 
 def test_figure1_keeps_the_plane_s_label_inside_the_plane(paper):
-    figure = make_figure("figure1", NUMBERS["figure1"]([]))
+    figure = make_figure("figure1", MAKERS["figure1"]([]))
     figure.draw_without_rendering()
     (axes,) = figure.axes
     plane, *_ = axes.patches
@@ -347,8 +348,8 @@ def test_figure1_keeps_the_plane_s_label_inside_the_plane(paper):
 
 
 def test_figure1_draws_the_right_angle(axes):
-    data = NUMBERS["figure1"]([])
-    schematic.figure1(data, axes)
+    data = MAKERS["figure1"]([])
+    schematic.projection(data, axes)
     texts = " ".join(text.get_text() for text in axes.texts)
     for part in (r"$u$", r"P_R", r"\ker W_Q", r"\theta", r"\mathrm{Im}\,W_O"):
         assert part in texts
@@ -371,9 +372,9 @@ def study(request):
     return STUDIES[request.param]()
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("name", MAKERS)
 def test_nothing_is_cut_and_no_titles_meet(paper, study, name):
-    figure = make_figure(name, NUMBERS[name](study))
+    figure = make_figure(name, MAKERS[name](study))
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer = canvas.get_renderer()
@@ -394,7 +395,7 @@ def test_nothing_is_cut_and_no_titles_meet(paper, study, name):
 
 def test_panels_follow_the_models(paper):
     one, many = (study() for study in STUDIES.values())
-    counts = {name: [len(make_figure(name, NUMBERS[name](models)).axes) for models in (one, many)] for name in NUMBERS}
+    counts = {name: [len(make_figure(name, MAKERS[name](models)).axes) for models in (one, many)] for name in MAKERS}
     assert counts["figure1"] == [1, 1]
     assert counts["figure2"] == [4, 4 + 1 + 1 + 4]  # the tiny model has nulls of its writes only
     assert counts["figure3"] == [1, 4]
@@ -405,7 +406,7 @@ def test_panels_follow_the_models(paper):
 
 def test_a_study_without_what_a_figure_shows_says_so(paper):
     for name in ("figure2", "figure4", "figure9"):
-        figure = make_figure(name, NUMBERS[name]([random_model("m", stages=())]))
+        figure = make_figure(name, MAKERS[name]([random_model("m", stages=())]))
         assert [text.get_text() for text in figure.texts] == [NOTHING]
         assert not figure.axes
 
@@ -447,7 +448,7 @@ def test_files_repeat_byte_for_byte_whatever_the_machine_has(tmp_path):
         {path.name: path.read_bytes() for path in sorted((tmp_path / place).iterdir())}
         for place in ("plain", "hostile")
     )
-    assert len(plain) == 3 * len(NUMBERS)
+    assert len(plain) == 3 * len(MAKERS)
     for name, content in plain.items():
         assert hostile[name] == content, name
         if name.endswith(("pdf", "png")):
@@ -461,7 +462,7 @@ def test_the_csv_holds_the_numbers_that_were_drawn(tmp_path):
     paths = [tmp_path / f"f.{ending}" for ending in ("pdf", "png", "csv")]
     draw_figure("figure8", models, STYLE, *paths)
     read = pd.read_csv(paths[2])
-    expected = NUMBERS["figure8"](models)
+    expected = MAKERS["figure8"](models)
     assert list(read.columns) == list(expected.columns)
     assert read["spread"].tolist() == pytest.approx(expected["spread"].tolist(), rel=1e-11)
     assert read["series"].tolist() == expected["series"].tolist()

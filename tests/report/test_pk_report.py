@@ -17,11 +17,10 @@ from support.project import ROOT
 from headspaces.affinity.classes import HeadClasses, class_arrays, classes_by_pattern, read_head_classes
 from headspaces.affinity.run import affinity
 from headspaces.geometry.heads import LayerHeads, Norm
-from headspaces.report.figures import layered
-from headspaces.report.figures import pk_panels as drawing
-from headspaces.report.figures.drawing import NOTHING, draw_figure, make_figure
+from headspaces.report.figures import layered, pk_panels
+from headspaces.report.figures.drawing import MAKERS, NOTHING, draw_figure, make_figure
 from headspaces.report.figures.panels import colour
-from headspaces.report.figures.pk_numbers import AFFINITY_NUMBERS, SCATTER_BINS
+from headspaces.report.figures.pk_panels import SCATTER_BINS
 from headspaces.report.pk_results import classes_of, pk_and_cs
 from headspaces.report.results import ModelResults
 from headspaces.report.scorecard import scorecard
@@ -31,11 +30,14 @@ from headspaces.spaces import Shape
 from headspaces.study import items as report_items
 from headspaces.study.published import compared_as, read_published
 
+ENDS = ("csv", "md", "tex", "json")
 STYLE = ROOT / "config" / "paper.mplstyle"
 TINY = Shape(n_layers=2, d_model=16, n_query_heads=4, n_kv_heads=2, d_head=2)
 GPT2 = Shape(n_layers=12, d_model=768, n_query_heads=12, n_kv_heads=12, d_head=64)
 NAMES = {(0, 1): "Previous Token", (1, 0): "Induction", (1, 3): "Induction", (0, 0): "My own", (0, 2): "Identity"}
 CLASS_SET = HeadClasses("test", NAMES, frozenset(NAMES) - {(0, 2)})
+PUBLISHED = read_published(ROOT / "config" / "published.tsv")
+PK_FIGURES = [name for name in report_items.FIGURES if name.startswith("pk_")]
 PK = [name for name in report_items.TABLES if name.startswith(("pk_", "cs_")) or name in ("head_classes", "identity")]
 
 
@@ -71,7 +73,7 @@ def gpt2(gpt2_folder, tmp_path_factory):
 
 
 def rows(name, *models, **names):
-    frame = TABLES[name](models).frame
+    frame = TABLES[name](models, *[PUBLISHED] * report_items.TABLES[name].published).frame
     for column, value in names.items():
         frame = frame[frame[column] == value]
     return frame
@@ -92,7 +94,7 @@ class TestTables:
 
     def test_written(self, tiny, bare, tmp_path):
         for name in PK:
-            write_table(name, TABLES[name]([tiny, bare]), *(tmp_path / f"{name}.{end}" for end in ("csv", "md", "tex")))
+            write_table(name, TABLES[name]([tiny, bare]), *(tmp_path / f"{name}.{end}" for end in ENDS))
             with (tmp_path / f"{name}.csv").open() as file:
                 assert len(list(csv.DictReader(file))) == len(rows(name, tiny, bare))
             assert "t\\_\\$1\\$" in (tmp_path / f"{name}.tex").read_text()
@@ -173,9 +175,9 @@ class TestFigures:
         return Figure().add_subplot()
 
     def test_graph_is_drawn_whole(self, tiny, axes):
-        data = AFFINITY_NUMBERS["pk_figure1"]([tiny])
+        data = MAKERS["pk_figure1"]([tiny])
         pk = data[data["method"] == "pk"]
-        drawing.figure1(pk, axes)
+        pk_panels.ring_graph(pk, axes)
         assert sum(isinstance(one, FancyArrowPatch) for one in axes.patches) == (pk["item"] == "edge").sum() == 32
         labels = {text.get_text(): text.xy for text in axes.texts}
         assert len(labels) == (pk["item"] == "node").sum() == 10
@@ -193,27 +195,27 @@ class TestFigures:
         assert legend == {"O→Q", "O→K", "O→V", "Previous Token", "Induction", "Identity", "My own"}
 
     def test_two_layers(self, tiny, axes):
-        data = AFFINITY_NUMBERS["pk_figure4"]([tiny])
+        data = MAKERS["pk_figure4"]([tiny])
         assert len(data) == 16 + 8 + 8
         keys = data[data["spaces"] == "OK"]
-        drawing.figure4(keys, axes)
+        pk_panels.two_layers(keys, axes)
         widths = [line.get_linewidth() for line in axes.lines[: len(keys)]]
         assert np.argmax(widths) == keys["pk"].to_numpy().argmax()
         assert axes.lines[int(np.argmax(widths))].get_xdata()[0] == keys.loc[keys["pk"].idxmax(), "source_head"]
         assert data["isotropic"].iloc[0] == pytest.approx(0.25)
         deep = ModelResults("deep", asdict(TINY) | {"n_layers": 3}, {}, affinity=tiny.affinity)
-        assert AFFINITY_NUMBERS["pk_figure4"]([deep]).empty
+        assert MAKERS["pk_figure4"]([deep]).empty
 
     def test_scatter_counts_every_pair_within_the_limits(self, tiny, axes):
-        data = AFFINITY_NUMBERS["pk_figure5"]([tiny])
+        data = MAKERS["pk_figure5"]([tiny])
         queries = data[data["spaces"] == "OQ"]
         pk, cs = pk_and_cs(tiny.affinity, "OQ")
         first = queries.iloc[0]
         inside = (pk <= first["pk_limit"]) & (cs <= first["cs_limit"])
         assert queries["n_pairs_in_bin"].sum() == inside.sum()
-        drawing.figure5(queries, axes)
+        pk_panels.pk_against_cs(queries, axes)
         # So few pairs are drawn in wider cells.
-        cells = SCATTER_BINS // drawing.COARSER
+        cells = SCATTER_BINS // pk_panels.COARSER
         drawn = np.nan_to_num(np.ma.filled(axes.collections[0].get_array().reshape(cells, cells), np.nan))
         assert drawn.sum() == inside.sum()
         at = np.argwhere(drawn > 0)
@@ -225,7 +227,7 @@ class TestFigures:
 
     @pytest.mark.parametrize("cutoff", [0.2, 0.5, 0.97])
     def test_cutoffs_of_the_scatter_do_not_meet(self, tiny, cutoff):
-        numbers = AFFINITY_NUMBERS["pk_figure5"]([tiny])
+        numbers = MAKERS["pk_figure5"]([tiny])
         for score in ("pk", "cs"):
             numbers[f"{score}_cutoff"] = cutoff * numbers[f"{score}_limit"]
         figure = make_figure("pk_figure5", numbers)
@@ -239,9 +241,9 @@ class TestFigures:
                 assert axes.bbox.x0 <= box.x0 < box.x1 <= axes.bbox.x1
                 assert axes.bbox.y0 <= box.y0 < box.y1 <= axes.bbox.y1
 
-    @pytest.mark.parametrize("name", list(AFFINITY_NUMBERS))
+    @pytest.mark.parametrize("name", PK_FIGURES)
     def test_nothing_is_cut(self, name, tiny):
-        figure = make_figure(name, AFFINITY_NUMBERS[name]([tiny]))
+        figure = make_figure(name, MAKERS[name]([tiny]))
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         width, height = canvas.get_width_height()
@@ -254,8 +256,8 @@ class TestFigures:
     def test_layers_go_up_with_tokens_as_they_are(self, tiny, axes, monkeypatch):
         arrows = []
         monkeypatch.setattr(layered, "draw_edge", lambda _, points, kind: arrows.append((points[0], points[-1], kind)))
-        data = AFFINITY_NUMBERS["pk_figure6"]([tiny])
-        layered.figure6(data, axes)
+        data = MAKERS["pk_figure6"]([tiny])
+        layered.layered_graph(data, axes)
         texts = [text.get_text() for text in axes.texts]
         assert texts.count("one $x$ _ ·") == 8
         boxes = [one for one in axes.patches if isinstance(one, Rectangle)]
@@ -273,8 +275,8 @@ class TestFigures:
             assert side == {"OQ": -1, "OK": 0, "OV": 1}[kind]
 
     def test_ports_are_those_that_a_head_has(self, tiny, axes):
-        data = AFFINITY_NUMBERS["pk_figure6"]([tiny])
-        layered.figure6(data, axes)
+        data = MAKERS["pk_figure6"]([tiny])
+        layered.layered_graph(data, axes)
         boxes = [one for one in axes.patches if isinstance(one, Rectangle)]
         letters = [text for text in axes.texts if text.get_text() in list("OQKV")]
         ports = [
@@ -313,8 +315,8 @@ class TestFigures:
             assert x == pytest.approx(0.1 + 0.8 * (y - 0.2) / 1.6)
 
     def test_attention_maps(self, tiny, axes):
-        data = AFFINITY_NUMBERS["pk_figure7"]([tiny])
-        drawing.figure7(data[data["quantity"] == "induction"], axes)
+        data = MAKERS["pk_figure7"]([tiny])
+        pk_panels.attention_map(data[data["quantity"] == "induction"], axes)
         np.testing.assert_array_equal(axes.collections[0].get_array().reshape(2, 4), tiny.attention["induction"])
 
     def test_divergences(self, axes):
@@ -324,7 +326,7 @@ class TestFigures:
         kinds = np.array(list("QKVO"))
         columns = {"source": kinds[source.ravel()], "target": kinds[target.ravel()], "value": values.ravel()}
         data = pd.DataFrame(columns)
-        drawing.figure8_map(data.sample(frac=1, random_state=0), axes)
+        pk_panels.divergence_map(data.sample(frac=1, random_state=0), axes)
         texts = {text.xy: text.get_text() for text in axes.texts}
         assert texts[1, 0] == "1.000"  # source Q, target K
         assert texts[2, 1] == "∞"
@@ -333,7 +335,7 @@ class TestFigures:
         assert [line.get_label() for line in axes.lines] == ["no pair in a bin where random subspaces have ten or more"]
 
     def test_histograms_are_shares(self, tiny, axes):
-        data = AFFINITY_NUMBERS["pk_figure8"]([tiny])
+        data = MAKERS["pk_figure8"]([tiny])
         for (source, target), part in data[data["item"] == "histogram"].groupby(["source", "target"]):
             assert part["value"].sum() == pytest.approx(1)
             # The normal approximation reaches below 0 for spaces of dimension 2.
@@ -341,10 +343,10 @@ class TestFigures:
             inside = (tiny.affinity[f"pk/{source}{target}"][0, 1] < part["low"].iloc[0]).sum()
             assert inside == 0
         assert (data["item"] == "kl").sum() == 16
-        drawing.figure8_histogram(part, axes)
+        pk_panels.pk_histogram(part, axes)
         assert len(axes.patches) == 2 * len(part)
 
-    @pytest.mark.parametrize("name", list(AFFINITY_NUMBERS))
+    @pytest.mark.parametrize("name", PK_FIGURES)
     def test_files_repeat(self, name, tiny, tmp_path):
         for run in "ab":
             draw_figure(name, [tiny], STYLE, *(tmp_path / f"{run}.{end}" for end in ("pdf", "png", "csv")))
@@ -352,15 +354,15 @@ class TestFigures:
             assert (tmp_path / f"a.{end}").read_bytes() == (tmp_path / f"b.{end}").read_bytes()
         assert (tmp_path / "a.png").stat().st_size > 1000
 
-    @pytest.mark.parametrize("name", list(AFFINITY_NUMBERS))
+    @pytest.mark.parametrize("name", PK_FIGURES)
     def test_nothing_to_show(self, name, bare):
-        text = make_figure(name, AFFINITY_NUMBERS[name]([bare])).texts[0].get_text()
+        text = make_figure(name, MAKERS[name]([bare])).texts[0].get_text()
         assert text == NOTHING + (": two layers" if name == "pk_figure4" else "")
 
 
 class TestGPT2:
     def test_titles_of_figure_1(self, gpt2):
-        numbers = AFFINITY_NUMBERS["pk_figure1"]([gpt2]).drop_duplicates("method").set_index("method")
+        numbers = MAKERS["pk_figure1"]([gpt2]).drop_duplicates("method").set_index("method")
         assert numbers.loc["pk", ["n_in_class", "n_out_of_class"]].tolist() == [24, 28]
         assert numbers.loc["cs", ["n_in_class", "n_out_of_class"]].tolist() == [16, 30]
 
@@ -376,7 +378,7 @@ class TestGPT2:
         assert pairs["published_pr_auc"].notna().sum() == 2
 
     def test_published_numbers_are_those_of_the_list(self, gpt2):
-        """The columns of the tables hold what the list of published numbers says."""
+        """The columns of the tables hold what the list of published numbers says, and follow it."""
         with (ROOT / "config" / "published.tsv").open(encoding="utf-8") as file:
             known = {row["quantity"]: float(row["low"]) for row in csv.DictReader(file, delimiter="\t") if row["low"]}
         for row in rows("pk_table1", gpt2).to_dict("records"):
@@ -384,11 +386,18 @@ class TestGPT2:
             assert known[address] == row["published"]
         for row in rows("pk_kl", gpt2).to_dict("records"):
             assert known[f"pk_kl:kl?model=gpt2&source={row['source']}&target={row['target']}"] == row["published"]
+        for row in rows("pk_table2", gpt2).to_dict("records"):
+            for area in ("pr_auc", "roc_auc"):
+                listed = known.get(f"pk_table2:{area}?model=gpt2&method={row['method']}", np.nan)
+                assert row[f"published_{area}"] == pytest.approx(listed, nan_ok=True)
+        changed = [replace(row, low="0.5") for row in PUBLISHED]
+        assert set(TABLES["pk_kl"]([gpt2], changed).frame["published"]) == {0.5}
+        assert TABLES["pk_kl"]([gpt2]).frame["published"].isna().all()
 
     def test_under_another_name_every_published_number_matches(self, gpt2):
         own = replace(gpt2, name="own")
         tables = {name: TABLES[name]([own]).frame for name in PK}
-        published = [row for row in read_published(ROOT / "config" / "published.tsv") if row.paper == "PK"]
+        published = [row for row in PUBLISHED if row.paper == "PK"]
         assert set(scorecard(published, tables)["verdict"]) == {"not run"}
         card = scorecard(compared_as(published, {"own": "gpt2"}), tables)
         assert card["verdict"].value_counts().to_dict() == {"matches": 194, "not run": 19}

@@ -23,16 +23,14 @@ from support.workflow_runs import save_tiny
 
 from headspaces.report.duplicates import Duplicate, write_duplicates
 from headspaces.report.figures.drawing import draw_figure
-from headspaces.report.page import StudyFiles, by_name, heading, read_caption, report_page, write_report
-from headspaces.report.page_text import read_sections, sort_key
-from headspaces.report.run_record import Provenance, describe_machine, installed_software, read_costs
-from headspaces.report.scorecard import read_published, scorecard, write_scorecard
+from headspaces.report.page import StudyFiles, by_name, report_page, write_report
+from headspaces.report.run_record import RunRecord, describe_machine, installed_software, read_costs
+from headspaces.report.scorecard import scorecard, write_scorecard
 from headspaces.report.tables.registry import TABLES as MAKERS
-from headspaces.report.tables.writing import Table, write_table
-from headspaces.report.tidy_frames import tidy
+from headspaces.report.tables.writing import write_table
 from headspaces.study.items import FIGURES, TABLES
+from headspaces.study.published import read_published
 
-CAPTIONS = by_name(ROOT / "workflow" / "report" / f"{kind}.rst" for kind in ("table", "figure"))
 NASTY = "<script>window.hacked=1</script>"
 PUBLISHED = """\
 id	paper	place	model	quantity	relation	low	high	unit	tolerance	status	why
@@ -44,12 +42,12 @@ four	RW	table 5	124m-baseline	table5:d_head?model=small	equal	4		1	0	stated	a co
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyFiles, Provenance]:
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyFiles, RunRecord]:
     """Files of a small study as the workflow lays them out, and its page."""
     folder = tmp_path_factory.mktemp("study")
     models = [random_model("small"), random_model(NASTY, n_layers=3, seed=1)]
     for name in ("table1", "table5", "right_tail", "model_pairs"):
-        places = [folder / "tables" / f"{name}.{ending}" for ending in ("csv", "md", "tex")]
+        places = [folder / "tables" / f"{name}.{ending}" for ending in ("csv", "md", "tex", "json")]
         write_table(name, MAKERS[name](models), *places)
     for name in ("figure1", "figure3", "pk_figure4"):
         places = [folder / "figures" / f"{name}.{ending}" for ending in ("pdf", "png", "csv")]
@@ -60,6 +58,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyFiles, 
         scorecard(read_published(folder / "published.tsv"), frames),
         folder / "scorecard.csv",
         folder / "scorecard.md",
+        folder / "scorecard.json",
         {NASTY: "small"},
     )
     atlas = folder / "atlas" / f"{NASTY.replace('/', '-')}.html"
@@ -71,12 +70,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyFiles, 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"s\th:m:s\tmax_rss\tcpu_time\n{seconds}\t0:00:10\t{peak}\t2.5\n")
     facts = {"model": "small", "source": "hub:someone/small@" + "a" * 80, "revision": "sha256:" + "0" * 64, "d_head": 4}
-    provenance = Provenance(
+    record = RunRecord(
         {
             "small": {"overlaps": facts, "activations": facts | {"text_sha256": "f" * 64, "loss_nats_per_token": 2.5}},
             NASTY: {"overlaps": facts | {"model": NASTY, "source": "<b>bold</b>"}},
         },
-        {"small": ["its revision is not pinned"]},
+        {"small": "its revision is not pinned; a later layer is read first"},
         {NASTY: {"activations": "the checkpoint holds no MLP tensors"}},
         {"seed": 7, "nulls": {"samples": 30}, "fold": True, "models": ["small", NASTY]},
         read_costs(folder / "benchmarks", ["small", NASTY]),
@@ -85,19 +84,18 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyFiles, 
     )
     write_duplicates([Duplicate("small", NASTY, 12, 12, 0.0)], folder / "duplicates.csv")
     files = StudyFiles(
-        folder / "scorecard.md",
+        folder / "scorecard.json",
         folder / "duplicates.csv",
-        by_name(sorted((folder / "tables").glob("*.md"))),
+        by_name(sorted((folder / "tables").glob("*.json"))),
         by_name(sorted((folder / "figures").glob("*.png"))),
         {NASTY: atlas},
-        CAPTIONS,
     )
-    write_report("demo & more", files, provenance, folder / "report.html")
-    return folder / "report.html", files, provenance
+    write_report("demo & more", files, record, folder / "report.html")
+    return folder / "report.html", files, record
 
 
 class Page(HTMLParser):
-    """The text of a page's elements by their id, its links and its pictures."""
+    """The text and the list items of a page's elements by their id, its links and its pictures."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -105,6 +103,7 @@ class Page(HTMLParser):
         self.texts: dict[str, str] = {}
         self.links: list[str] = []
         self.elements: list[str] = []
+        self.items: dict[str, list[str]] = {}
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
@@ -122,61 +121,31 @@ class Page(HTMLParser):
         for _, name in self.open:
             if name:
                 self.texts[name] = self.texts.get(name, "") + data
+                if self.open[-1][0] == "li":
+                    self.items.setdefault(name, []).append(data)
 
 
 @pytest.fixture(scope="module")
-def page(report: tuple[Path, StudyFiles, Provenance]) -> Page:
+def page(report: tuple[Path, StudyFiles, RunRecord]) -> Page:
     return Page(report[0])
 
 
 def test_models_that_are_one_are_said_at_the_top(
-    report: tuple[Path, StudyFiles, Provenance], page: Page, tmp_path: Path
+    report: tuple[Path, StudyFiles, RunRecord], page: Page, tmp_path: Path
 ) -> None:
     said = f"small and {NASTY}: 12 of 12 attention matrices are byte for byte the same"
     assert said in " ".join(page.texts["duplicates"].split())
     assert "duplicates.csv" in page.links
-    _, files, provenance = report
+    _, files, record = report
     write_duplicates([], tmp_path / "duplicates.csv")
-    write_report("x", replace(files, duplicates=tmp_path / "duplicates.csv"), provenance, tmp_path / "report.html")
+    write_report("x", replace(files, duplicates=tmp_path / "duplicates.csv"), record, tmp_path / "report.html")
     assert "duplicates" not in Page(tmp_path / "report.html").texts
-
-
-# --- reading Markdown back
-
-
-def test_a_table_is_read_back_as_it_was_printed(tmp_path: Path) -> None:
-    names = ["a|b", "\\", "a\\|b", "<i>&", "*_[]`", "|", "qwen2.5-7b"]
-    rows = [{"model": name, "layer": place, "mean_rho": place / 8} for place, name in enumerate(names)]
-    table = Table(tidy("model layer mean_rho", rows), ("a <note> with | and *",))
-    write_table("table1", table, tmp_path / "t.csv", tmp_path / "t.md", tmp_path / "t.tex")
-    (section,) = read_sections(tmp_path / "t.md")
-    assert section.title == TABLES["table1"].title + "."
-    assert section.items == [*TABLES["table1"].notes, "a <note> with | and *"]
-    (found,) = section.tables
-    assert found.header == ["model", "layer", "mean ρ"]
-    assert [row[0] for row in found.rows] == names
-    assert [row[1] for row in found.rows] == [str(place) for place in range(7)]
-    assert [row[2] for row in found.rows[:3]] == ["0.000", "0.125", "0.250"]
-    assert found.numeric == [False, True, True]
-    assert found.keys[1] == [None, "1", "0.125"]
-
-
-@pytest.mark.parametrize(
-    ("cell", "key"),
-    [
-        ("12", "12"), ("-0.5", "-0.5"), ("1.2e-07", "1.2e-07"), ("∞", "Infinity"), ("-∞", "-Infinity"), ("≤ 3", "3"),
-        ("within 0.1 – 0.2", "0.1"), ("0.1 – 0.2 (gpt2)", "0.1"), ("7 (gpt2)", "7"),
-        ("7b", None), ("qwen2.5-7b", None), ("–", None), ("", None), ("1 2", None), ("L4", None),
-    ],
-)  # fmt: skip
-def test_what_a_cell_is_sorted_by(cell: str, key: str | None) -> None:
-    assert sort_key(cell) == key
 
 
 # --- provenance
 
 
-def test_benchmarks_are_added_up_by_stage(report: tuple[Path, StudyFiles, Provenance]) -> None:
+def test_benchmarks_are_added_up_by_stage(report: tuple[Path, StudyFiles, RunRecord]) -> None:
     overlaps, nulls = report[2].costs
     assert (overlaps.stage, overlaps.subject, overlaps.n_jobs) == ("overlaps", "small", 1)
     assert (nulls.n_jobs, nulls.seconds, nulls.cpu_seconds, nulls.peak_mib) == (2, 4, 5, 70)
@@ -202,6 +171,7 @@ def test_software_and_machine_are_told_but_not_who(page: Page) -> None:
 def test_sources_revisions_settings_and_reasons_are_told(page: Page) -> None:
     for told in ("a" * 80, "sha256:" + "0" * 64, "<b>bold</b>", "text sha256" + "f" * 64, "its revision is not pinned"):
         assert told in page.texts["models"]
+    assert page.items["models"] == ["its revision is not pinned", "a later layer is read first"]
     assert "No activations: the checkpoint holds no MLP tensors." in page.texts["models"]
     assert "nulls.samples30" in page.texts["provenance"]
     assert "foldyes" in page.texts["provenance"]
@@ -224,15 +194,15 @@ def test_the_scorecard_comes_first(page: Page) -> None:
 
 
 def test_every_table_and_figure_says_what_to_look_at_and_links_its_numbers(
-    page: Page, report: tuple[Path, StudyFiles, Provenance]
+    page: Page, report: tuple[Path, StudyFiles, RunRecord]
 ) -> None:
     path, files, _ = report
-    for kind, items in (("table", files.tables), ("figure", files.figures)):
+    for items in (files.tables, files.figures):
         for name in items:
             described = (TABLES | FIGURES)[name]
-            assert heading(name) in page.texts[name]
+            assert described.heading in page.texts[name]
             assert described.title in page.texts[name]
-            assert read_caption(CAPTIONS[kind], kind, name) in page.texts[name]
+            assert described.look in page.texts[name]
             assert all(note in page.texts[name] for note in described.notes)
     local = {unquote(link) for link in page.links if not link.startswith("#")}
     assert all((path.parent / link).is_file() for link in local)
@@ -252,21 +222,14 @@ def test_a_figure_without_numbers_is_said_and_not_shown(page: Page) -> None:
     assert "No model of this study" not in page.texts["figure3"]
 
 
-def test_all_rows_for_the_reader_are_there(page: Page, report: tuple[Path, StudyFiles, Provenance]) -> None:
+def test_all_rows_for_the_reader_are_there(page: Page, report: tuple[Path, StudyFiles, RunRecord]) -> None:
     frame = pd.read_csv(report[0].parent / "tables" / "table1.csv")
     for value in frame["min_angle_deg"]:
         assert f"{value:.2f}" in page.texts["table1"]
     assert NASTY in page.texts["table1"]
 
 
-def test_every_item_has_a_caption_and_every_caption_an_item() -> None:
-    for kind, items in (("table", TABLES), ("figure", FIGURES)):
-        named = set(re.findall(r'^"(\w+)":', CAPTIONS[kind].read_text(encoding="utf-8"), re.MULTILINE))
-        assert {name for name in items if not read_caption(CAPTIONS[kind], kind, name)} == set()
-        assert named - set(items) == set()
-
-
-def test_names_cannot_become_markup(page: Page, report: tuple[Path, StudyFiles, Provenance]) -> None:
+def test_names_cannot_become_markup(page: Page, report: tuple[Path, StudyFiles, RunRecord]) -> None:
     text = report[0].read_text(encoding="utf-8")
     assert page.elements.count("script") == 1
     assert "b" not in page.elements
@@ -274,18 +237,18 @@ def test_names_cannot_become_markup(page: Page, report: tuple[Path, StudyFiles, 
     assert NASTY in page.texts["models"]
 
 
-def test_the_page_asks_for_nothing_and_repeats(report: tuple[Path, StudyFiles, Provenance]) -> None:
-    path, files, provenance = report
+def test_the_page_asks_for_nothing_and_repeats(report: tuple[Path, StudyFiles, RunRecord]) -> None:
+    path, files, record = report
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"""(src|href)\s*=\s*["']?(?!data:image/png)\w+:""", text)
     assert "@import" not in text
     assert "default-src 'none'" in text
-    assert report_page("demo & more", files, provenance, path.parent) == text
+    assert report_page("demo & more", files, record, path.parent) == text
     assert not list(path.parent.glob("*.part"))
 
 
 def test_headings() -> None:
-    assert [heading(name) for name in ("table4", "figure9", "right_tail", "pk_table1")] == [
+    assert [(TABLES | FIGURES)[name].heading for name in ("table4", "figure9", "right_tail", "pk_table1")] == [
         "Table 4", "Figure 9", "Right tail", "PK table 1",
     ]  # fmt: skip
 
@@ -293,9 +256,7 @@ def test_headings() -> None:
 # --- in a browser
 
 
-def test_it_opens_from_disk_without_a_console_message(
-    browser: Any, report: tuple[Path, StudyFiles, Provenance]
-) -> None:
+def test_it_opens_from_disk_without_a_console_message(browser: Any, report: tuple[Path, StudyFiles, RunRecord]) -> None:
     show(browser, report[0])
     assert browser.get_log("browser") == []
     assert browser.execute_script("return window.hacked") is None
@@ -327,7 +288,7 @@ def sort(browser: Any, table: str, column: str, key: str = "Enter") -> list[str]
     return cells
 
 
-def test_tables_sort_by_key_and_click(browser: Any, report: tuple[Path, StudyFiles, Provenance]) -> None:
+def test_tables_sort_by_key_and_click(browser: Any, report: tuple[Path, StudyFiles, RunRecord]) -> None:
     show(browser, report[0])
     shown = browser.execute_script(COLUMN, "#table1", "smallest angle (°)")
     numbers = sorted(float(cell) for cell in shown)
@@ -350,14 +311,14 @@ def test_tables_sort_by_key_and_click(browser: Any, report: tuple[Path, StudyFil
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_text_is_cut(browser: Any, report: tuple[Path, StudyFiles, Provenance], width: int, scheme: str) -> None:
+def test_no_text_is_cut(browser: Any, report: tuple[Path, StudyFiles, RunRecord], width: int, scheme: str) -> None:
     show(browser, report[0], width, scheme=scheme)
     assert cut_texts(browser, width, scrolling="scroll") == []
     assert is_dark(browser) == (scheme == "dark")
     assert browser.get_log("browser") == []
 
 
-def test_all_that_reacts_can_be_reached_by_key(browser: Any, report: tuple[Path, StudyFiles, Provenance]) -> None:
+def test_all_that_reacts_can_be_reached_by_key(browser: Any, report: tuple[Path, StudyFiles, RunRecord]) -> None:
     show(browser, report[0])
     unreachable = """
       const boxes = [...document.querySelectorAll(".scroll")].filter((box) => box.scrollWidth > box.clientWidth + 1);
@@ -392,14 +353,14 @@ def snakemake(project: Path, target: str, *arguments: str, settings: tuple[str, 
 
 
 def test_the_page_is_made_of_the_whole_study(project: Path) -> None:
-    planned = snakemake(project, "results/report/own/report.html", "-n")
+    planned = snakemake(project, "results/report/tiny/report.html", "-n")
     for rule in ("scorecard", "table", "figure", "atlas", "report_page"):
         assert re.search(rf"^(local)?rule {rule}:", planned, re.MULTILINE)
 
 
 @pytest.mark.slow
 def test_an_own_model_is_compared_as_the_published_one_that_it_is(project: Path) -> None:
-    target, samples = "results/report/own/scorecard.md", "nulls={samples: 1}"
+    target, samples = "results/report/tiny/scorecard.md", "nulls={samples: 1}"
     snakemake(project, target, settings=("published_as=gpt2", samples))
     assert "tiny was compared as gpt2" in (project / target).read_text(encoding="utf-8")
     card = pd.read_csv((project / target).with_suffix(".csv")).set_index("id")
@@ -412,12 +373,10 @@ def test_an_own_model_is_compared_as_the_published_one_that_it_is(project: Path)
 
 
 def test_snakemakes_own_report_is_made_offline(project: Path) -> None:
-    target = "results/report/own/tables/table3.csv"
+    target = "results/report/tiny/tables/table3.csv"
     snakemake(project, target)
     snakemake(project, target, "--report", "own-report.html")
     text = (project / "own-report.html").read_text(encoding="utf-8")
-    caption = read_caption(CAPTIONS["table"], "table", "table3")
-    assert "ρ of two random spaces" in caption
     assert "The shapes, and the isotropic value d/D" in text
     assert TABLES["table3"].title in text
     assert not re.search(r"""<(script|link|img)[^>]*(src|href)=["']https?:""", text)

@@ -14,16 +14,17 @@ from support.project import ROOT
 
 from headspaces.errors import InputError
 from headspaces.geometry.statistics import isotropic_mean, isotropic_sd
+from headspaces.report.document import markdown, read_sections
 from headspaces.report.scorecard import (
     DIFFERS,
     MATCHES,
     NOT_RUN,
     OTHER_WEIGHTS,
     difference,
-    markdown,
     measure,
     read_tables,
     scorecard,
+    sections,
     summary,
     verdict,
     write_scorecard,
@@ -230,10 +231,10 @@ def test_an_own_model_answers_for_a_published_one() -> None:
 
 def test_the_scorecard_says_in_words_what_was_compared_as_what(tmp_path: Path) -> None:
     card = scorecard([ROW], TABLES)
-    write_scorecard(card, tmp_path / "s.csv", tmp_path / "s.md", {"my_weights": "gpt2"})
+    write_scorecard(card, tmp_path / "s.csv", tmp_path / "s.md", tmp_path / "s.json", {"my_weights": "gpt2"})
     page = (tmp_path / "s.md").read_text(encoding="utf-8")
     assert "my\\_weights was compared as gpt2:" in page
-    assert "was compared as" not in markdown(card)
+    assert "was compared as" not in markdown(sections(card))
 
 
 def test_the_published_models_are_those_that_can_be_measured() -> None:
@@ -438,7 +439,7 @@ def test_the_scorecard_orders_counts_and_writes(tmp_path: Path) -> None:
     assert counts.loc[("RW", "qwen2.5-7b")].tolist() == [1, 1, 0, 1]
     assert counts.loc[("PK", "all")].tolist() == [1, 0, 0, 0]
 
-    write_scorecard(card, tmp_path / "s.csv", tmp_path / "s.md")
+    write_scorecard(card, tmp_path / "s.csv", tmp_path / "s.md", tmp_path / "s.json")
     again = pd.read_csv(tmp_path / "s.csv")
     assert again["verdict"].tolist() == card["verdict"].tolist()
     assert again.loc[0, ["published_low", "published_high", "measured_low", "measured_high"]].tolist() == [
@@ -448,13 +449,24 @@ def test_the_scorecard_orders_counts_and_writes(tmp_path: Path) -> None:
         7.02,
     ]
     page = (tmp_path / "s.md").read_text(encoding="utf-8")
-    assert page == markdown(card)
+    assert page == markdown(sections(card))
     assert "| rw-range | RW table 4 | qwen2.5-7b | 5 – 7 | 6.43 – 7.02 | 1.43 | 0.5 | ratio |" in page
     assert "| pk-bound | PK table 4 (figure) | qwen2.5-7b | ≤ 1 | 6.43 |" in page
     assert "3.7 (gpt2)" in page
     assert "a &lt;b&gt;\\|bar\\|&lt;/b&gt;" in page
     assert page.index("## Differs (2)") < page.index("## Matches (1)") < page.index("## Other weights (1)")
     assert "no table holds this number" in page
+    # The page of the report sorts ranges, bounds and remarks by their numbers.
+    counted, differs, _, house, absent = read_sections(tmp_path / "s.json")
+    assert counted.table.numeric == [False, False, True, True, True, True]
+    published, measured, difference, tolerance = differs.table.keys[3:7]
+    assert published == ["5", "1"]
+    assert measured == ["6.43", "6.43"]
+    assert [float(key) for key in difference or ()] == pytest.approx([1.43, 5.43])
+    assert tolerance == ["0.5", "0.05"]
+    assert house.table.rows[0][4] == "3.7 (gpt2)"
+    assert house.table.keys[4] == ["3.7"]
+    assert absent.table.numeric[3:6] == [True, False, False]
 
 
 def test_numbers_stand_as_the_paper_prints_them() -> None:
@@ -464,7 +476,7 @@ def test_numbers_stand_as_the_paper_prints_them() -> None:
         replace(ROW, id="rw-range", low="2.040", high="17.0", quantity="table4:r_median?model=gpt2"),
     ]
     frame = TABLE4.assign(n_above_all=TABLE4["n_above_all"].replace(65, 296352))
-    page = markdown(scorecard(rows, {"table4": frame}))
+    page = markdown(sections(scorecard(rows, {"table4": frame})))
     assert "| 6.40 | 6.43 | 0.03 |" in page
     assert "| 296352 | 296352 | 0 |" in page
     assert "| 2.040 – 17.0 | 3.7 – 5.3 | -11.7 |" in page
@@ -475,8 +487,8 @@ def test_every_published_number_gets_a_verdict_without_any_table() -> None:
     assert len(card) == len(PUBLISHED)
     assert set(card["verdict"]) == {NOT_RUN}
     assert (card["reason"] != "").all()
-    assert "The papers print no number of the models of this report." in markdown(card)
-    assert "The papers print no number" not in markdown(scorecard([ROW], TABLES))
+    assert "The papers print no number of the models of this report." in markdown(sections(card))
+    assert "The papers print no number" not in markdown(sections(scorecard([ROW], TABLES)))
 
 
 def test_the_addresses_name_columns_that_the_tables_have() -> None:

@@ -145,7 +145,9 @@ def test_constants_have_no_correlation(model):
 
 
 def test_the_page_shows_one_quantity_a_row(model, tmp_path):
-    write_table("activations", TABLES["activations"]([model]), *(tmp_path / f"a.{end}" for end in ("csv", "md", "tex")))
+    write_table(
+        "activations", TABLES["activations"]([model]), *(tmp_path / f"a.{end}" for end in ("csv", "md", "tex", "json"))
+    )
     lines = (tmp_path / "a.md").read_text().splitlines()
     assert "| model | quantity | OQ | OK | OV |" in lines
     assert "| m | loss (nats per token) | 3.250 | 3.250 | 3.250 |" in lines
@@ -231,7 +233,7 @@ def test_a_checkpoint_compared_with_itself_is_noticed(rng):
 def test_a_study_without_such_results_makes_an_empty_table(name, tmp_path):
     only_writes = ModelResults("w", SHAPE, {"within/O/rho": np.ones((3, 4, 4)), "within/O/angle": np.zeros((3, 4, 4))})
     table = TABLES[name]([only_writes])
-    write_table(name, table, *(tmp_path / f"a.{end}" for end in ("csv", "md", "tex")))
+    write_table(name, table, *(tmp_path / f"a.{end}" for end in ("csv", "md", "tex", "json")))
     assert len(pd.read_csv(tmp_path / "a.csv")) == 0
     assert name == "v_spaces" or table.notes[0].removeprefix("w: ") in {
         "not run on a text.", "not measured.", "No two models of this study have one shape.",

@@ -79,7 +79,7 @@ def test_a_device_for_all_stages_or_for_some(device):
 
 def test_a_known_model_by_name_is_a_study_of_its_own():
     found = study(model="pythia-70m")
-    assert found.name == "own"
+    assert found.name == "pythia-70m"
     assert list(found.models) == ["pythia-70m"]
 
 

@@ -80,6 +80,15 @@ def nulls():
     return {name: np.asarray(values) for name, values in arrays.items()}
 
 
+def only_row(table, **names):
+    """Return the one row of a table that has these names."""
+    frame = table.frame
+    for column, value in names.items():
+        frame = frame[frame[column] == value]
+    assert len(frame) == 1
+    return frame.iloc[0].to_dict()
+
+
 def tiny_model(name="a_b & c"):
     return ModelResults(name, SHAPE, overlaps(), nulls())
 

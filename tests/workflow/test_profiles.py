@@ -25,6 +25,17 @@ RULES = sorted((ROOT / "workflow" / "rules").glob("*.smk"))
 PAPER_MODELS = 7
 
 
+@pytest.mark.parametrize("entry", ["Snakefile", "workflow/Snakefile"])
+def test_the_default_profile_is_found_from_both_entries(entry, tmp_path):
+    """Snakemake looks for it in the working folder and beside the Snakefile: hence the link at the top."""
+    assert [path.name for path in PROFILES] == ["default", "slurm"]
+    assert (ROOT / "profiles").resolve() == ROOT / "workflow" / "profiles"
+    command = [sys.executable, "-m", "snakemake", "-n", "--quiet", "--snakefile", str(ROOT / entry)]
+    arguments = ["--config", f"model={save_tiny(tmp_path / 'tiny')}"]
+    done = subprocess.run([*command, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert re.search(r"Using workflow specific profile \S+/profiles/default for", done.stderr)
+
+
 def leaves(value):
     if isinstance(value, dict):
         return [leaf for inner in value.values() for leaf in leaves(inner)]
@@ -82,8 +93,10 @@ def paper_jobs(tmp_path_factory):
 def test_every_rule_asks_for_memory_and_minutes():
     for file in RULES:
         for block in re.split(r"(?m)^(?=rule )", file.read_text())[1:]:
-            assert re.search(r"^        mem_mb=", block, re.MULTILINE), block.split(":")[0]
-            assert re.search(r"^        runtime=", block, re.MULTILINE), block.split(":")[0]
+            asks = re.search(
+                r"^        \*\*request(_on_device)?\(|^        mem_mb=.*\n        runtime=", block, re.MULTILINE
+            )
+            assert asks, block.split(":")[0]
 
 
 def test_every_job_asks_for_memory_and_minutes(paper_jobs):
@@ -94,8 +107,8 @@ def test_every_job_asks_for_memory_and_minutes(paper_jobs):
 
 
 def test_the_default_study_is_a_bounded_number_of_jobs(paper_jobs):
-    """Large models have 60 shards of null samples and 24 blocks of layers at most."""
-    assert 100 < len(paper_jobs) <= 100 + 40 * PAPER_MODELS
+    """Large models have 90 shards of null samples and 24 blocks of layers at most, each burnt in once."""
+    assert 100 < len(paper_jobs) <= 100 + 60 * PAPER_MODELS
 
 
 def test_the_number_of_jobs_does_not_depend_on_the_number_of_heads(tmp_path):
@@ -255,7 +268,7 @@ def test_each_stage_asks_for_its_own_gpu(tmp_path):
         rule: (resources.get("gpu"), int(resources.get("mem_mb", 0)) > 3 * 1024)
         for rule, resources in jobs_of(done.stdout)
     }
-    assert asked["null_shard"] == ("1", True)
+    assert asked["null_shard"] == asked["swap_shard"] == ("1", True)
     assert {asked[rule] for rule in ("overlaps", "affinity", "nulls", "bases")} == {(None, False)}
 
 

@@ -67,7 +67,7 @@ def same_files(one, other, pattern):
 
 def test_a_tiny_model_from_checkpoint_to_table(cluster, project, tmp_path):
     source = save_tiny(tmp_path / "tiny")
-    results = ("results/report/own/tables/table4.csv", "results/self_heads/tiny.h5")
+    results = ("results/report/tiny/tables/table4.csv", "results/self_heads/tiny.h5")
     arguments = [*results, "--config", f"model={source}", "nulls={samples: 16}"]
     snakemake(project, *arguments, "--cores", "2", "--directory", str(tmp_path / "local"))
     output = snakemake(project, *ON_CLUSTER, *arguments, "--directory", str(tmp_path / "cluster"))

@@ -19,19 +19,13 @@ rule affinity:
         "results/logs/affinity/{model}.log",
     benchmark:
         "results/benchmarks/affinity/{model}.tsv"
-    conda:
-        "../../envs/headspaces.yaml"
     threads: threads_of("affinity")
     resources:
-        **gpu("affinity", "affinity"),
-        mem_mb=asked(memory_mb, "affinity", device=device_of("affinity")),
-        runtime=asked(minutes, "affinity"),
+        **request_on_device("affinity", "affinity"),
     params:
         fold=SETTINGS["affinity"]["fold"],
         edges=SETTINGS["affinity"]["edges"],
-        dtype=lambda wildcards: MODELS[wildcards.model].nulls_dtype,
-        # For a large model it costs as much as all other scores together.
-        invariant_procrustes=lambda wildcards: MODELS[wildcards.model].bases_bytes
-        < 2**31,
+        dtype=of("nulls_dtype"),
+        invariant_procrustes=of("invariant_procrustes"),
     script:
         "../scripts/affinity.py"

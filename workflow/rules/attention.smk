@@ -4,29 +4,6 @@ Needs a text and the whole model. Makes ``results/attention/{model}.h5``.
 """
 
 
-rule toy_model:
-    """Train a two-layer attention-only transformer until it has induction heads (PK figure 4)."""
-    input:
-        code=code_of("toy_model"),
-    output:
-        "results/weights/{model}/checkpoint/config.json",
-        "results/weights/{model}/checkpoint/model.safetensors",
-    log:
-        "results/logs/toy_model/{model}.log",
-    benchmark:
-        "results/benchmarks/toy_model/{model}.tsv"
-    conda:
-        "../../envs/headspaces.yaml"
-    threads: 2
-    resources:
-        mem_mb=2000,
-        runtime=30,
-    params:
-        seed=lambda wildcards: int(MODELS[wildcards.model].source.removeprefix("toy:")),
-    script:
-        "../scripts/toy_model.py"
-
-
 rule attention:
     """Run a model on the text and on repeated random tokens."""
     input:
@@ -40,15 +17,12 @@ rule attention:
         "results/logs/attention/{model}.log",
     benchmark:
         "results/benchmarks/attention/{model}.tsv"
-    conda:
-        "../../envs/headspaces.yaml"
     threads: threads_of("attention")
     resources:
+        **request("attention"),
         network=1,
-        mem_mb=asked(memory_mb, "attention"),
-        runtime=asked(minutes, "attention"),
     params:
-        place=checkpoint_place,
+        checkpoint=checkpoint_path,
         windows=SETTINGS["activations"]["windows"],
         window_tokens=SETTINGS["activations"]["window_tokens"],
         seed=SETTINGS["seed"],

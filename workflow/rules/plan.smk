@@ -3,25 +3,32 @@
 Needs nothing; headers that are there already make it exact. Makes ``results/plan/{study}.tsv`` and ``.md``.
 """
 
+import time
+
 
 rule plan:
-    """Print the study's costs. The rate is that of the moment, so this runs whenever it is asked for."""
+    """Print the study's costs."""
+    output:
+        table=f"results/plan/{STUDY.name}.tsv",
+        page=f"results/plan/{STUDY.name}.md",
     log:
         f"results/logs/plan/{STUDY.name}.log",
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         mem_mb=500,
         runtime=10,
     params:
-        table=f"results/plan/{STUDY.name}.tsv",
-        page=f"results/plan/{STUDY.name}.md",
+        # The machine's rate is that of the moment: another moment runs this again.
+        moment=time.time(),
         models=list(MODELS.values()),
         stages={name: STUDY.stages_of(name) for name in MODELS},
-        headers={name: f"results/weights/{name}/headers.json" for name in MODELS},
+        headers={
+            name: f"results/weights/{model.checkpoint}/headers.json"
+            for name, model in MODELS.items()
+        },
         machine=SETTINGS.get("plan"),
         samples=SETTINGS["nulls"]["samples"],
+        swap=SETTINGS["nulls"]["swap"],
         tokens=SETTINGS["activations"]["windows"]
         * SETTINGS["activations"]["window_tokens"],
     script:

@@ -22,7 +22,8 @@ STAGE_FILES = {
 rule scorecard:
     """Put what was measured beside every number that the papers print."""
     input:
-        published=os.path.join(ROOT, "config/published.tsv"),
+        published=PUBLISHED,
+        registry=items.ITEMS_FILE,
         tables=expand("results/report/{{study}}/tables/{table}.csv", table=TABLES),
         code=code_of("scorecard"),
     output:
@@ -32,18 +33,17 @@ rule scorecard:
             category="Scorecard",
         ),
         markdown="results/report/{study}/scorecard.md",
+        data="results/report/{study}/scorecard.json",
     log:
         "results/logs/scorecard/{study}.log",
     benchmark:
         "results/benchmarks/scorecard/{study}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         mem_mb=2000,
         runtime=10,
     params:
-        names=TABLES,
+        names=list(TABLES),
         published_as=STUDY.published_as,
     script:
         "../scripts/scorecard.py"
@@ -53,7 +53,7 @@ rule duplicates:
     """Find models of the study that turn out to be one."""
     input:
         weights=[
-            f"results/weights/{name}/{block}.safetensors"
+            f"results/weights/{model.checkpoint}/{block}.safetensors"
             for name, model in MODELS.items()
             for block in model.blocks
         ],
@@ -66,8 +66,6 @@ rule duplicates:
     benchmark:
         "results/benchmarks/duplicates/{study}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         mem_mb=2000,
         runtime=10,
@@ -93,8 +91,6 @@ rule atlas:
         "results/logs/atlas/{study}/{model}.log",
     benchmark:
         "results/benchmarks/atlas/{study}/{model}.tsv"
-    conda:
-        "../../envs/headspaces.yaml"
     threads: 2
     resources:
         mem_mb=4000,
@@ -106,16 +102,13 @@ rule atlas:
 rule report_page:
     """Make the page of a study: scorecard, figures, tables, models, provenance."""
     input:
-        scorecard="results/report/{study}/scorecard.md",
+        scorecard="results/report/{study}/scorecard.json",
         duplicates="results/report/{study}/duplicates.csv",
-        tables=expand("results/report/{{study}}/tables/{table}.md", table=TABLES),
+        tables=expand("results/report/{{study}}/tables/{table}.json", table=TABLES),
         figures=expand("results/report/{{study}}/figures/{figure}.png", figure=FIGURES),
         atlases=expand("results/report/{{study}}/atlas/{model}.html", model=MODELS),
         stages=flat(STAGE_FILES),
-        captions=[
-            os.path.join(ROOT, f"workflow/report/{kind}.rst")
-            for kind in ("table", "figure")
-        ],
+        registry=items.ITEMS_FILE,
         code=code_of("report_page"),
         templates=templates("page") + templates("report"),
     output:
@@ -125,8 +118,6 @@ rule report_page:
     benchmark:
         "results/benchmarks/report_page/{study}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         mem_mb=2000,
         runtime=10,

@@ -15,12 +15,9 @@ rule self_heads:
         "results/logs/self_heads/{model}.log",
     benchmark:
         "results/benchmarks/self_heads/{model}.tsv"
-    conda:
-        "../../envs/headspaces.yaml"
     threads: threads_of("self_heads")
     resources:
-        mem_mb=asked(memory_mb, "self_heads"),
-        runtime=asked(minutes, "self_heads"),
+        **request("self_heads"),
     params:
         seed=SETTINGS["seed"],
     script:

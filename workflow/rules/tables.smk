@@ -4,18 +4,22 @@
 rule table:
     """Make one table."""
     input:
-        files=lambda wildcards: flat(files_of_table(wildcards)),
+        files=lambda wildcards: flat(files_of(TABLES[wildcards.table])),
+        published=lambda wildcards: (
+            [PUBLISHED] if TABLES[wildcards.table].published else []
+        ),
         code=code_of("table"),
     output:
         csv=report(
             "results/report/{study}/tables/{table}.csv",
-            caption="../report/table.rst",
+            caption="../report/item.rst",
             category="Tables",
             labels=lambda wildcards: {
                 "table": wildcards.table,
-                "shows": report_items.TABLES[wildcards.table].title,
+                "shows": TABLES[wildcards.table].title,
             },
         ),
+        data="results/report/{study}/tables/{table}.json",
         markdown="results/report/{study}/tables/{table}.md",
         latex="results/report/{study}/tables/{table}.tex",
     log:
@@ -23,12 +27,11 @@ rule table:
     benchmark:
         "results/benchmarks/tables/{study}/{table}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         mem_mb=2000,
         runtime=10,
     params:
-        files=files_of_table,
+        files=lambda wildcards: files_of(TABLES[wildcards.table]),
+        item=lambda wildcards: asdict(TABLES[wildcards.table]),
     script:
         "../scripts/table.py"

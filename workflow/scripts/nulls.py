@@ -3,7 +3,7 @@ from headspaces.jobs.job import job
 from headspaces.jobs.provenance import fingerprint
 from headspaces.nulls.samples import random_reference
 from headspaces.nulls.shards import Shard, merge_shards
-from headspaces.spaces import Shape
+from headspaces.spaces import SWAP
 from headspaces.store import read_arrays, read_attributes, write_arrays
 
 inputs, params, model = snakemake.input, snakemake.params, snakemake.wildcards.model
@@ -15,12 +15,14 @@ with job(snakemake.log[0], snakemake.threads):
         null, samples, _ = shard.name.rsplit("/", 1)[1].split(".")
         first, last = map(int, samples.split("-"))
         own = {"model": model, "seed": params.seed, "null": null, "first_sample": first, "n_samples": last - first + 1}
+        own |= params.swap if null == SWAP else {}
         check_own(shard.name, shard.attributes, own)
     arrays = merge_shards(shards, params.samples)
-    arrays |= random_reference(Shape(**params.shape), params.kinds, model, params.seed, params.samples)
+    arrays |= random_reference(params.shape, params.kinds, model, params.seed, params.samples)
     attributes = {
         name: value for name, value in shards[0].attributes.items() if name not in ("null", "first_sample", "n_samples")
     }
     devices = sorted({shard.attributes["device"] for shard in shards})
-    own = {"samples": params.samples, "device": ", ".join(devices), "code_sha256": fingerprint(inputs.code)}
+    own = {f"swap_{name}": value for name, value in params.swap.items()}
+    own |= {"samples": params.samples, "device": ", ".join(devices), "code_sha256": fingerprint(inputs.code)}
     write_arrays(snakemake.output[0], "nulls", arrays, attributes | own)

@@ -1,4 +1,4 @@
-from headspaces.devices import asked_device, choose_device
+from headspaces.devices import choose_device
 from headspaces.errors import check_own
 from headspaces.geometry.overlaps import composition_scores, observed_overlaps
 from headspaces.jobs.job import job
@@ -8,15 +8,17 @@ from headspaces.weights.blocks import each_layer, read_metadata
 
 inputs = snakemake.input
 with job(snakemake.log[0], snakemake.threads):
-    device = choose_device(asked_device(snakemake.config["device"], "overlaps"), snakemake.resources.gpu_mb)
+    device = choose_device(snakemake.resources.device, snakemake.resources.gpu_mb)
     weights = checked_weights({path: read_metadata(path) for path in inputs.weights}, snakemake.params.source)
     blocks = {path: read_attributes(path, "bases") for path in inputs.bases}
     for (path, block), made_from in zip(blocks.items(), weights.values(), strict=True):
         check_own(path, block, made_from | {"model": snakemake.params.name})
     attributes = joined(blocks) | {"device": device.name, "code_sha256": fingerprint(inputs.code)}
-    arrays = observed_overlaps((read_arrays(path, "bases") for path in inputs.bases), device.place)
+    arrays = observed_overlaps((read_arrays(path, "bases") for path in inputs.bases), device.to_device)
     if any(name.startswith("cross/") for name in arrays):
         arrays |= composition_scores(
-            lambda: (layer for path in inputs.weights for layer in each_layer(path)), attributes["dtype"], device.place
+            lambda: (layer for path in inputs.weights for layer in each_layer(path)),
+            attributes["dtype"],
+            device.to_device,
         )
     write_arrays(snakemake.output[0], "overlaps", arrays, attributes)

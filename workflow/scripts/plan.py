@@ -4,9 +4,9 @@ from headspaces.costs.plan import Machine, measure_machine, plan_study, write_pl
 from headspaces.costs.stages import Workload
 from headspaces.jobs.job import job
 
-params = snakemake.params
+params, output = snakemake.params, snakemake.output
 with job(snakemake.log[0], snakemake.threads):
     machine = Machine(**params.machine) if params.machine else measure_machine(len(os.sched_getaffinity(0)))
-    work = Workload(samples=params.samples, tokens=params.tokens)
+    work = Workload(samples=params.samples, tokens=params.tokens, **params.swap)
     rows = plan_study(params.models, params.stages, params.headers, machine, work)
-    print(write_plan(rows, machine, params.table, params.page))
+    print(write_plan(rows, machine, output.table, output.page))

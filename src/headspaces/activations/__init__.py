@@ -1,1 +1,1 @@
-"""Heads at work: what writes do at later reads on a text, attention patterns, and the models and texts for it."""
+"""Activations: responses of later reads to writes on a text, attention patterns, and the models and texts for them."""

@@ -1,4 +1,4 @@
-"""What heads attend to, measured on the model's own forward pass: identity, previous-token and induction heads.
+"""Attention patterns on the model's own forward pass: identity, previous-token and induction heads.
 
 The attention is that of the model: ``transformers`` runs it in float32 with its plain implementation (``eager``), the
 only one that gives attention weights back.
@@ -46,8 +46,8 @@ class Runner:
         See :data:`Attend`.
     windows
         What it is run on: pieces of a text, or random tokens for a model without a tokenizer.
-    ordinary
-        The tokens that random sequences are made of: all but the special ones.
+    non_special
+        The tokens that random sequences are made of.
     unembedding
         Its unembedding matrix.
     texts
@@ -58,7 +58,7 @@ class Runner:
 
     attend: Attend
     windows: Windows
-    ordinary: Int[np.ndarray, " ordinary"]
+    non_special: Int[np.ndarray, " non_special"]
     unembedding: Float[np.ndarray, "token d_model"]
     texts: Callable[[Sequence[int]], list[str]] | None
     n_positions: int | None
@@ -73,12 +73,12 @@ class Runner:
         return n_repeated if self.n_positions is None else min(n_repeated, (self.n_positions - len(self.before)) // 2)
 
 
-def open_runner(place: str, where: str, text: Text, n_windows: int, n_tokens: int, seed: int) -> Runner:
+def open_runner(checkpoint: str, where: str, text: Text, n_windows: int, n_tokens: int, seed: int) -> Runner:
     """Make a model ready to run.
 
     Parameters
     ----------
-    place
+    checkpoint
         A folder, a ``.gguf`` file, or ``hub:owner/name[@revision]``; or a folder of
         :mod:`headspaces.activations.toy_model`.
     where
@@ -94,9 +94,9 @@ def open_runner(place: str, where: str, text: Text, n_windows: int, n_tokens: in
         If the model cannot be loaded or the text is shorter than the windows.
     """
     torch.set_num_threads(worker_count())
-    if is_toy(place):
-        return _toy_runner(load_toy(place), n_windows, seed)
-    model, tokenizer = load_model(place, where)
+    if is_toy(checkpoint):
+        return _toy_runner(load_toy(checkpoint), n_windows, seed)
+    model, tokenizer = load_model(checkpoint, where)
     model.set_attn_implementation("eager")
     unembedding = model.get_output_embeddings().weight.detach().numpy()
     special = set(tokenizer.all_special_ids)
@@ -190,7 +190,7 @@ def attention_patterns(runner: Runner, *, n_sequences: int, n_repeated: int, see
     induction = []
     for _ in tqdm(range(n_sequences), desc="repeats", unit="sequence", mininterval=5):
         # Different tokens have one earlier copy each.
-        copy = rng.choice(runner.ordinary, size=n_repeated, replace=len(runner.ordinary) < n_repeated)
+        copy = rng.choice(runner.non_special, size=n_repeated, replace=len(runner.non_special) < n_repeated)
         attentions = runner.attend(np.concatenate([runner.before, copy, copy]))
         induction.append([induction_scores(one, n_repeated) for one in attentions])
     identity, previous = np.mean(on_text, axis=0)
@@ -206,7 +206,7 @@ def _text_scores(attentions: Sequence[np.ndarray], n_before: int) -> Float[np.nd
 def diagonal_mean(
     attention: Float[np.ndarray, "head token token"], back: int, start: int
 ) -> Float[np.ndarray, " head"]:
-    """Mean attention to the token ``back`` places before, over the tokens from ``start`` on."""
+    """Mean attention to the token ``back`` positions before, over the tokens from ``start`` on."""
     rows = np.arange(max(start, back), attention.shape[1])
     mean: np.ndarray = attention[:, rows, rows - back].mean(axis=1)
     return mean

@@ -1,4 +1,4 @@
-"""Running a model on a text with ``transformers``: loading it, cutting the text into windows, keeping activations."""
+"""Forward pass of a model on a text with ``transformers``: loading, windows of the text, kept activations."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class Windows:
     bos: int | None
 
 
-def load_model(place: str, where: str) -> tuple[Any, Any]:
+def load_model(checkpoint: str, where: str) -> tuple[Any, Any]:
     """Load a model in float32 and its tokenizer; no code of the checkpoint's own is ever run.
 
     Parameters
     ----------
-    place
+    checkpoint
         A folder, a ``.gguf`` file, or ``hub:owner/name[@revision]``.
     where
         The model's name, for messages.
@@ -77,16 +77,16 @@ def load_model(place: str, where: str) -> tuple[Any, Any]:
     InputError
         If transformers cannot load it, it needs its own code, weights are missing, or there is no tokenizer.
     """
-    name, options = _pretrained(place)
+    name, options = _pretrained(checkpoint)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             name, dtype=torch.float32, trust_remote_code=False, output_loading_info=True, **options
         )
-        model, found = loaded
+        model, loading = loaded
     except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
-        raise InputError(f"{where}: {_why(error, f'the model of {place}')}") from error
-    if missing := sorted(map(str, [*found["missing_keys"], *found["mismatched_keys"]])):
+        raise InputError(f"{where}: {_why(error, f'the model of {checkpoint}')}") from error
+    if missing := sorted(map(str, [*loading["missing_keys"], *loading["mismatched_keys"]])):
         raise InputError(
             f"{where}: the checkpoint lacks {len(missing)} tensors that the model needs, the first is {missing[0]!r}"
         )
@@ -97,15 +97,15 @@ def load_model(place: str, where: str) -> tuple[Any, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
     except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{where}: {_why(error, f'the tokenizer of {place}')}") from error
+        raise InputError(f"{where}: {_why(error, f'the tokenizer of {checkpoint}')}") from error
     return model.eval(), tokenizer
 
 
-def _pretrained(place: str) -> tuple[str, dict[str, Any]]:
-    if place.startswith("hub:"):
-        name, _, revision = place.removeprefix("hub:").partition("@")
+def _pretrained(checkpoint: str) -> tuple[str, dict[str, Any]]:
+    if checkpoint.startswith("hub:"):
+        name, _, revision = checkpoint.removeprefix("hub:").partition("@")
         return name, {"revision": revision} if revision else {}
-    path = Path(place).expanduser()
+    path = Path(checkpoint).expanduser()
     if path.suffix == ".gguf":
         return str(path.parent), {"gguf_file": path.name}
     return str(path), {"local_files_only": True}
@@ -133,7 +133,7 @@ def cut_windows(tokenizer: Any, text: Text, n_windows: int, n_tokens: int) -> Wi
             f"{n_windows * n_tokens}; take a longer text or fewer windows"
         )
     array = np.asarray(tokens[: n_windows * n_tokens], dtype=np.int64).reshape(n_windows, n_tokens)
-    # What the tokenizer puts before a text is told by comparison: its settings have many names.
+    # What the tokenizer puts before a text is inferred by comparison: its settings have many names.
     with_special, bare = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (True, False))
     bos = tokenizer.bos_token_id
     added = bos is not None and len(with_special) > len(bare) and with_special[0] == bos
@@ -172,7 +172,7 @@ def run_model(model: Any, windows: Windows, heads: Sequence[LayerHeads], where: 
             f"{where}: windows of {length} tokens, but the model's context has {longest}; take shorter ones"
         )
     prefix = find_prefix(layout, model.state_dict(), where)
-    watched = [WatchedLayer(model, layout, prefix, own, len(before), where) for own in heads]
+    watched = [WatchedLayer(model, layout, prefix, layer, len(before), where) for layer in heads]
     torch.set_num_threads(worker_count())
     losses = []
     with ExitStack() as hooks, torch.inference_mode():

@@ -148,10 +148,10 @@ def _relative(expected: Float[np.ndarray, "token d_model"], found: Float[np.ndar
 
 
 def _check_finite(values: Float[np.ndarray, "token head _"], what: str) -> None:
-    """Refuse values that are not finite; ``what`` may have a place for the head's number."""
+    """Refuse values that are not finite; ``what`` may have braces for the head's number."""
     if np.isfinite(values).all():
         return
-    token, head = (int(place[0]) for place in np.nonzero(~np.isfinite(values).all(axis=2)))
+    token, head = (int(indices[0]) for indices in np.nonzero(~np.isfinite(values).all(axis=2)))
     raise InputError(
         f"{what.format(head)} are not finite (token {token} of a window); the checkpoint is broken, or its numbers are "
         "too large for float32"

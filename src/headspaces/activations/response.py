@@ -1,4 +1,4 @@
-"""What real activations do on the direct path from a head's write to a later head's read (RW sections 4.2 and 5.4).
+"""Responses of later reads to real activations, on the direct path from a head's write (RW sections 4.2 and 5.4).
 
 A writer head with output ``z`` writes ``u = W_O z``. A later reader with the folded map ``A = W_X diag(gain) P_c``
 sees, to first order in ``u``,
@@ -24,14 +24,15 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Float
 
+from headspaces.devices import GRAM_BYTES
 from headspaces.geometry.heads import LayerHeads, Norm, fold
-from headspaces.geometry.kernel import GRAM_BYTES, gram_matrices
+from headspaces.geometry.kernel import gram_matrices
 from headspaces.geometry.pairs import layer_overlaps
+from headspaces.spaces import KINDS, READS
 from headspaces.threads import map_in_order
 
-READERS = "QKV"
 TERMS = ("linear", "normalisation", "total")
-READ_BASES = tuple(f"{kind}/basis" for kind in READERS)
+READ_BASES = tuple(f"{kind}/basis" for kind in READS)
 """Arrays of the bases file that the measurement needs."""
 
 
@@ -90,12 +91,12 @@ def responses(layers: Sequence[LayerHeads], activations: Sequence[LayerActivatio
         writer_head, reader_head], NaN unless the reader is later.
     """
     n_layers = len(layers)
-    normalised = [normalise(own.residual, layer.read_norm, own.epsilon) for layer, own in zip(layers, activations)]
+    normalised = [normalise(run.residual, layer.read_norm, run.epsilon) for layer, run in zip(layers, activations)]
     along = _along_residual(layers, activations, normalised)
-    heads = {kind: len(layers[0].factors[kind]) for kind in "OQKV"}
-    names = [f"{kind}/{term}" for kind in READERS for term in TERMS]
+    heads = {kind: len(layers[0].factors[kind]) for kind in KINDS}
+    names = [f"{kind}/{term}" for kind in READS for term in TERMS]
     arrays = {name: np.full((n_layers, n_layers, heads["O"], heads[name[0]]), np.nan) for name in names}
-    columns = np.cumsum([0, *(heads[kind] for kind in READERS)])
+    columns = np.cumsum([0, *(heads[kind] for kind in READS)])
 
     def of_reader_layer(reader: int) -> dict[str, np.ndarray]:
         return _reader_layer(layers, activations, normalised[reader], [s[reader] for s in along[:reader]])
@@ -103,7 +104,7 @@ def responses(layers: Sequence[LayerHeads], activations: Sequence[LayerActivatio
     # The last layers have most writers: they come first, so that no thread is left with one at the end.
     readers = range(n_layers - 1, 0, -1)
     for reader, terms in zip(readers, map_in_order(of_reader_layer, readers), strict=True):
-        for kind, start, stop in zip(READERS, columns, columns[1:], strict=False):
+        for kind, start, stop in zip(READS, columns, columns[1:], strict=False):
             for term, values in terms.items():
                 arrays[f"{kind}/{term}"][:reader, reader] = values[:, :, start:stop]
     return arrays
@@ -137,7 +138,7 @@ def _reader_layer(
     """Terms of all readers of the layer that follows the writer layers of ``along``."""
     xhat, sigma = normalised
     n_tokens, d_model = xhat.shape
-    reads = np.concatenate([fold(layers[len(along)], kind) for kind in READERS])
+    reads = np.concatenate([fold(layers[len(along)], kind) for kind in READS])
     squares = np.stack([np.sum((xhat @ factor) ** 2, axis=1) for factor in reads])
     n_heads, d_head = activations[0].head_outputs.shape[1:]
     terms = {term: np.empty((len(along), n_heads, len(reads))) for term in TERMS}
@@ -186,7 +187,7 @@ def energy_fractions(
     moments: Float[np.ndarray, "layer head d_head d_head"],
     bases: Mapping[str, Float[np.ndarray, "layer _ d_model d_head"]],
 ) -> dict[str, np.ndarray]:
-    """Share of every write's energy that lies in every later read space, ``tr(P_V C) / tr C`` (RW section 5.4).
+    """Fraction of every write's energy that lies in every later read space, ``tr(P_V C) / tr C`` (RW section 5.4).
 
     Parameters
     ----------
@@ -206,9 +207,9 @@ def energy_fractions(
     factors = writes @ _roots(moments)
     energy = np.sum(factors * factors, axis=(2, 3))
     arrays = {"O/energy": energy}
-    share = np.divide(1.0, energy, out=np.full(energy.shape, np.nan), where=energy > 0)[:, None, :, None]
+    per_energy = np.divide(1.0, energy, out=np.full(energy.shape, np.nan), where=energy > 0)[:, None, :, None]
     for spaces, squared in layer_overlaps({"O": factors, **bases}, within="").across.items():
-        arrays[f"{spaces[1]}/energy_fraction"] = squared * share
+        arrays[f"{spaces[1]}/energy_fraction"] = squared * per_energy
     return arrays
 
 
@@ -251,7 +252,7 @@ def measure(
         X is Q, K or V. NaN unless the reader is later; the energy fraction also where a head writes nothing.
     """
     parts = list(blocks)
-    bases = {kind: np.concatenate([part[f"{kind}/basis"] for part in parts]) for kind in READERS}
+    bases = {kind: np.concatenate([part[f"{kind}/basis"] for part in parts]) for kind in READS}
     moments = second_moments(activations)
     writes = np.stack([fold(layer, "O") for layer in layers])
     arrays = responses(layers, activations)

@@ -1,4 +1,4 @@
-"""Whether a checkpoint can be run at all, told from its headers: what is fetched for the geometry need not suffice.
+"""Check of a checkpoint, from its headers, for running it: what is fetched for the geometry need not suffice.
 
 Only light imports: the Snakefile asks at every start, to leave the activations out where they are not possible.
 """
@@ -9,6 +9,7 @@ from collections.abc import Container
 from pathlib import Path
 
 from headspaces.errors import InputError
+from headspaces.spaces import KINDS, READS
 from headspaces.weights.folder import read_folder
 from headspaces.weights.formats.gguf_parts import gguf_parts, read_gguf_parts
 from headspaces.weights.layouts import NORMALISED_STREAM, find_layout, find_prefix
@@ -28,9 +29,9 @@ def reason_not_to_run(source: str, kinds: str) -> str | None:
 
     Returns
     -------
-    None where nothing speaks against it; else half a sentence.
+    None where nothing speaks against it; else the reason, as it stands in messages.
     """
-    if "O" not in kinds or not set("QKV") <= set(kinds):
+    if "O" not in kinds or not set(READS) <= set(kinds):
         return f"only the kinds {kinds} are analysed, and the activations go from writes to all reads"
     path = Path(source).expanduser()
     if source.startswith(("hub:", "wheel:")):
@@ -56,7 +57,7 @@ def _folder(path: Path) -> str | None:
         return NORMALISED_STREAM[layout.name]
     prefix = find_prefix(layout, tensors, str(path))
     start = prefix + layout.layer.format(layer=0)
-    attention = {start + layout.tensor(kind) for kind in "OQKV"}
+    attention = {start + layout.tensor(kind) for kind in KINDS}
     others = [name for name, header in tensors.items() if len(header.shape) >= 2 and name not in attention]
     if not any(name.startswith(start) for name in others):
         return "the checkpoint holds no MLP tensors"

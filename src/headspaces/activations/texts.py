@@ -20,7 +20,7 @@ from typing import Any
 from huggingface_hub import get_token
 
 from headspaces.errors import InputError
-from headspaces.files import whole_file
+from headspaces.files import read_bytes, whole_file
 
 FORMAT = "headspaces-text"
 FORMAT_VERSION = 1
@@ -107,13 +107,14 @@ def load_text(path: str | Path) -> Text:
     Raises
     ------
     InputError
-        If the file is no such JSON, of another version, or its text has been changed.
+        If the system cannot read the file, or it is no such JSON, of another version, or its text has been changed.
     """
+    data = read_bytes(path)
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(data)
         found = content.pop("format"), content.pop("format_version")
         text = Text(**content)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not a text file of the workflow ({error}); delete it and run again") from error
     if found != (FORMAT, FORMAT_VERSION) or _sha256(text.text) != text.sha256:
         raise InputError(f"{path}: of another version, or its text was changed; delete it and run again")
@@ -146,11 +147,11 @@ def _dataset(source: str, n_characters: int, server: str) -> Text:
     return _text("\n\n".join(documents), source, "".join(versions), len(documents))
 
 
-def _rows(source: str, server: str, place: dict[str, str]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Rows of a dataset in order, each with the dataset's commit."""
+def _rows(source: str, server: str, split: dict[str, str]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Rows of a dataset's split in order, each with the dataset's commit."""
     offset = 0
     while True:
-        query = urllib.parse.urlencode({**place, "offset": offset, "length": _PAGE})
+        query = urllib.parse.urlencode({**split, "offset": offset, "length": _PAGE})
         page, version = _get_json(source, f"{server}/rows?{query}")
         rows = page.get("rows") if isinstance(page, dict) else None
         if not isinstance(rows, list) or not all(

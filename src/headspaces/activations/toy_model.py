@@ -1,4 +1,4 @@
-"""A two-layer attention-only transformer that is trained here until it has induction heads (PK, figure 4).
+"""Toy model: a two-layer attention-only transformer, trained here until it has induction heads (PK, figure 4).
 
 ``python -m headspaces.activations.toy_model FOLDER --seed 0`` trains it in about a minute on two cores and writes a
 folder that the pipeline reads as any local checkpoint: GPT-2's names and layout, without an MLP. Expect a loss of about

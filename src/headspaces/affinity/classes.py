@@ -1,4 +1,4 @@
-"""Known classes of heads, and how well a score finds them (PK, tables 1 and 2)."""
+"""Known classes of heads: their files, and their arrays in the affinity file (PK, tables 1 and 2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from headspaces.errors import InputError
 from headspaces.spaces import Shape
 
 COLUMNS = ("class", "layer", "head", "evaluated", "origin")
-SPACES = ("OQ", "OK", "OV")
 
 PATTERNS = {"previous_token": "Previous Token", "induction": "Induction", "identity": "Identity"}
 """Attention patterns and the class of a head that has one."""
@@ -135,8 +134,8 @@ def stored_head_classes(arrays: Mapping[str, np.ndarray]) -> HeadClasses | None:
         return None
     order = [name.decode() for name in arrays["head_classes/order"].tolist()]
     index, counts = arrays["head_classes/class"], arrays["head_classes/counts"]
-    places = [(int(layer), int(head)) for layer, head in np.argwhere(index >= 0)]
-    heads = sorted(places, key=lambda head: (index[head], head))
+    classed = [(int(layer), int(head)) for layer, head in np.argwhere(index >= 0)]
+    heads = sorted(classed, key=lambda head: (index[head], head))
     names = {head: order[index[head]] for head in heads}
     return HeadClasses(
         arrays["head_classes/set"].item().decode(), names, frozenset(head for head in heads if counts[head])
@@ -153,7 +152,7 @@ def classes_by_pattern(scores: Mapping[str, Float[np.ndarray, "_layer _head"]]) 
     """
     stacked = np.stack([scores[name] for name in PATTERNS])
     largest = stacked.argmax(axis=0)
-    places = [(int(layer), int(head)) for layer, head in np.argwhere(stacked.max(axis=0) >= PATTERN_SCORE)]
+    classed = [(int(layer), int(head)) for layer, head in np.argwhere(stacked.max(axis=0) >= PATTERN_SCORE)]
     titles = list(PATTERNS.values())
-    names = {head: titles[largest[head]] for head in sorted(places, key=lambda head: (largest[head], head))}
+    names = {head: titles[largest[head]] for head in sorted(classed, key=lambda head: (largest[head], head))}
     return HeadClasses("attention patterns", names, frozenset())

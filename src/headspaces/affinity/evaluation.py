@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Shaped
 
-from headspaces.affinity.classes import SPACES
 from headspaces.geometry.heads import kv_heads_of
+from headspaces.spaces import ACROSS
 
 HEAD_METHODS = ("pk", "cs", "simple_cs", "cka", "procrustes", "cka_invariant", "procrustes_invariant")
 """Scores whose heads are evaluated (PK table 1), and the invariant forms of two of them."""
@@ -28,8 +28,8 @@ def head_scores(
     """
     scores = np.where(np.isnan(pairs), -1.0, pairs)
     as_target = scores.max(axis=(0, 2))
-    own = kv_heads_of(n_query_heads, as_target.shape[1])
-    largest: np.ndarray = np.maximum(scores.max(axis=(1, 3)), as_target[:, own])
+    kv_heads = kv_heads_of(n_query_heads, as_target.shape[1])
+    largest: np.ndarray = np.maximum(scores.max(axis=(1, 3)), as_target[:, kv_heads])
     return largest
 
 
@@ -46,7 +46,7 @@ def unanchored_pr_area(labels: Bool[np.ndarray, " item"], scores: Float[np.ndarr
 
 
 def evaluate_heads(arrays: Mapping[str, np.ndarray], labels: Bool[np.ndarray, "layer head"]) -> pd.DataFrame:
-    """How well the largest score of a head tells the circuit's heads from the others (PK table 1).
+    """Evaluate how well the largest score of a head tells the circuit's heads from the others (PK table 1).
 
     Parameters
     ----------
@@ -59,26 +59,26 @@ def evaluate_heads(arrays: Mapping[str, np.ndarray], labels: Bool[np.ndarray, "l
     -------
     data frame
         ``method``, ``spaces`` (OQ, OK, OV, ``mean``), ``pr_auc`` (unanchored), ``average_precision``. Chance is the
-        share of the circuit's heads among all.
+        fraction of the circuit's heads among all.
     """
     from sklearn.metrics import average_precision_score
 
     rows = []
     for method in HEAD_METHODS:
-        own = []
-        for spaces in SPACES:
+        measured = []
+        for spaces in ACROSS:
             if f"{method}/{spaces}" not in arrays:
                 continue
             scores = head_scores(arrays[f"{method}/{spaces}"], labels.shape[1]).ravel()
             areas = unanchored_pr_area(labels.ravel(), scores), average_precision_score(labels.ravel(), scores)
-            own.append((method, spaces, *areas))
-        if own:
-            rows += [*own, (method, "mean", *np.mean([row[2:] for row in own], axis=0))]
+            measured.append((method, spaces, *areas))
+        if measured:
+            rows += [*measured, (method, "mean", *np.mean([row[2:] for row in measured], axis=0))]
     return pd.DataFrame(rows, columns=["method", "spaces", "pr_auc", "average_precision"])
 
 
 def evaluate_pairs(arrays: Mapping[str, np.ndarray], classes: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
-    """How well a score tells the pairs inside one class from all others (PK table 2).
+    """Evaluate how well a score tells the pairs inside one class from all others (PK table 2).
 
     For each kind Q, K, V, O and each class: all unordered pairs of heads, positive where both are of the class.
 
@@ -102,9 +102,9 @@ def evaluate_pairs(arrays: Mapping[str, np.ndarray], classes: Shaped[np.ndarray,
         for kind in "QKVO":
             if f"same_kind/{method}/{kind}{kind}" not in arrays:
                 continue
-            scores, one, other = _unordered_pairs(arrays[f"same_kind/{method}/{kind}{kind}"], classes)
+            scores, left, right = _unordered_pairs(arrays[f"same_kind/{method}/{kind}{kind}"], classes)
             for number in np.unique(classes[classes >= 0]):
-                labels = (one == number) & (other == number)
+                labels = (left == number) & (right == number)
                 if not labels.any():
                     continue
                 precision, recall, _ = precision_recall_curve(labels, scores)
@@ -123,7 +123,7 @@ def _unordered_pairs(
     """
     n_layers, n_heads = pairs.shape[1:3]
     grouped = classes.reshape(n_layers, n_heads, -1)
-    own = np.where((grouped == grouped[:, :, :1]).all(axis=2), grouped[:, :, 0], -1).ravel()
-    one, other = np.triu_indices(n_layers * n_heads, k=1)
+    of_head = np.where((grouped == grouped[:, :, :1]).all(axis=2), grouped[:, :, 0], -1).ravel()
+    left, right = np.triu_indices(n_layers * n_heads, k=1)
     table = np.where(np.isnan(pairs), -1.0, pairs).transpose(0, 2, 1, 3).reshape(n_layers * n_heads, -1)
-    return table[one, other], own[one], own[other]
+    return table[left, right], of_head[left], of_head[right]

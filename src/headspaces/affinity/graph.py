@@ -1,4 +1,4 @@
-"""The graph of a model's heads, with the strongest pairs of each type as edges to later heads (PK, figures 1 and 6).
+"""Graph of a model's heads: the strongest pairs of each comparison are edges to later heads (PK, figures 1 and 6).
 
 Nodes are query heads, named ``layer.head``. Where key-value heads are shared (GQA) they are nodes of their own, named
 ``layer.kv.head``: an OK or OV edge ends at the head that reads.
@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from headspaces.affinity.classes import HeadClasses
 from headspaces.files import whole_file
-from headspaces.spaces import Shape
+from headspaces.spaces import ACROSS, Shape
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -28,14 +28,11 @@ else:
     # networkx takes a while to import: only the jobs that make a graph wait for it, in the functions below.
     HeadGraph = Any
 
-TYPES = ("OQ", "OK", "OV")
-"""Types of edges: from a write to a later query, key or value read."""
-
 STRONGEST = 20
 """Edges of each type in PK's graphs."""
 
 Positions: TypeAlias = dict[str, tuple[float, float]]
-"""Place of every node."""
+"""By node, x and y."""
 
 
 def strongest_edges(arrays: Mapping[str, np.ndarray], score: str = "pk", k: int = STRONGEST) -> pd.DataFrame:
@@ -56,18 +53,18 @@ def strongest_edges(arrays: Mapping[str, np.ndarray], score: str = "pk", k: int 
         ``type``, ``source_layer``, ``source_head``, ``target_layer``, ``target_head``, the score under its own name,
         and ``rank`` within the type from 1. Ties go to the earlier layers and heads.
     """
-    frames = [_strongest(arrays[f"{score}/{kind}"], k).assign(type=kind) for kind in TYPES]
+    frames = [_strongest(arrays[f"{score}/{kind}"], k).assign(type=kind) for kind in ACROSS]
     columns = ["type", "source_layer", "source_head", "target_layer", "target_head", "score", "rank"]
     return pd.concat(frames, ignore_index=True)[columns].rename(columns={"score": score})
 
 
 def _strongest(pairs: Float[np.ndarray, "source_layer target_layer source_head target_head"], k: int) -> pd.DataFrame:
-    places = np.argwhere(np.isfinite(pairs))
-    scores = pairs[tuple(places.T)]
+    indices = np.argwhere(np.isfinite(pairs))
+    scores = pairs[tuple(indices.T)]
     # The last key is the first to sort by; ties keep the order of layers and heads.
-    chosen = np.lexsort((*places.T[::-1], -scores))[:k]
+    chosen = np.lexsort((*indices.T[::-1], -scores))[:k]
     names = ("source_layer", "target_layer", "source_head", "target_head")
-    columns = dict(zip(names, places[chosen].T, strict=True))
+    columns = dict(zip(names, indices[chosen].T, strict=True))
     return pd.DataFrame({**columns, "score": scores[chosen], "rank": np.arange(1, len(chosen) + 1)})
 
 
@@ -98,16 +95,16 @@ def build_graph(edges: pd.DataFrame, score: str, shape: Shape, classes: HeadClas
     known = classes.names if classes else {}
     graph: HeadGraph = nx.MultiDiGraph(score=score)
     for edge in edges.to_dict("records"):
-        ends = []
+        nodes = []
         for layer, head, kind in (
             (edge["source_layer"], edge["source_head"], "query"),
             (edge["target_layer"], edge["target_head"], "key-value" if shared and edge["type"] != "OQ" else "query"),
         ):
             name = f"{layer}.{head}" if kind == "query" else f"{layer}.kv.{head}"
-            own = known.get((layer, head), "") if kind == "query" else ""
-            graph.add_node(name, layer=int(layer), head=int(head), kind=kind, head_class=own)
-            ends.append(name)
-        source, target = ends
+            head_class = known.get((layer, head), "") if kind == "query" else ""
+            graph.add_node(name, layer=int(layer), head=int(head), kind=kind, head_class=head_class)
+            nodes.append(name)
+        source, target = nodes
         graph.add_edge(source, target, edge["type"], type=edge["type"], weight=edge[score], rank=int(edge["rank"]))
     return graph
 
@@ -133,8 +130,8 @@ def rank_hubs(graph: HeadGraph) -> pd.DataFrame:
         row |= {"n_edges": len(into) + len(out), "n_in": len(into), "n_out": len(out)}
         row |= {"weight": _weight(into) + _weight(out), "weight_in": _weight(into), "weight_out": _weight(out)}
         row["pagerank"] = pagerank[node]
-        for side, found in (("in", into), ("out", out)):
-            row |= {f"{side}_{kind.lower()}": sum(edge["type"] == kind for edge in found) for kind in TYPES}
+        for side, edges in (("in", into), ("out", out)):
+            row |= {f"{side}_{kind.lower()}": sum(edge["type"] == kind for edge in edges) for kind in ACROSS}
         rows.append(row)
     hubs = pd.DataFrame(rows).sort_values(
         ["n_edges", "weight", "layer", "head"], ascending=[False, False, True, True], ignore_index=True
@@ -174,20 +171,20 @@ def ring_positions(graph: HeadGraph, class_order: Iterable[str] = ()) -> Positio
         (node for node in data if data[node]["head_class"]),
         key=lambda node: (order.index(data[node]["head_class"]), data[node]["layer"], data[node]["head"]),
     )
-    outside = sorted((node for node in data if not data[node]["head_class"]), key=lambda node: _place(data[node]))
+    outside = sorted((node for node in data if not data[node]["head_class"]), key=lambda node: _order(data[node]))
     positions = dict(zip(outside, _on_circle(1.0, np.arange(len(outside)), len(outside)), strict=True))
     slots: list[int] = []
     last = ""
     for node in inside:
-        # A new class leaves one place free.
+        # A new class leaves one slot free.
         slots.append(slots[-1] + 1 + (data[node]["head_class"] != last) if slots else 0)
         last = data[node]["head_class"]
     positions |= dict(zip(inside, _on_circle(0.62, np.array(slots), slots[-1] + 2 if slots else 1), strict=True))
     return positions
 
 
-def _on_circle(radius: float, places: np.ndarray, n_places: int) -> list[tuple[float, float]]:
-    angles = np.pi / 2 - 2 * np.pi * places / max(1, n_places)
+def _on_circle(radius: float, slots: np.ndarray, n_slots: int) -> list[tuple[float, float]]:
+    angles = np.pi / 2 - 2 * np.pi * slots / max(1, n_slots)
     return [(float(radius * np.cos(angle)), float(radius * np.sin(angle))) for angle in angles]
 
 
@@ -199,13 +196,13 @@ def layered_positions(graph: HeadGraph) -> Positions:
     data = {node: graph.nodes[node] for node in graph}
     positions: Positions = {}
     for layer in sorted({one["layer"] for one in data.values()}):
-        row = sorted((node for node in data if data[node]["layer"] == layer), key=lambda node: _place(data[node]))
+        row = sorted((node for node in data if data[node]["layer"] == layer), key=lambda node: _order(data[node]))
         sources = {node: [positions[other][0] for other in graph.predecessors(node)] for node in row}
         middle = {node: float(np.mean(sources[node])) if sources[node] else 0.5 for node in row}
         row.sort(key=lambda node: middle[node])
-        positions |= {node: ((place + 0.5) / len(row), float(layer)) for place, node in enumerate(row)}
+        positions |= {node: ((slot + 0.5) / len(row), float(layer)) for slot, node in enumerate(row)}
     return positions
 
 
-def _place(data: Mapping[str, Any]) -> tuple[int, str, int]:
+def _order(data: Mapping[str, Any]) -> tuple[int, str, int]:
     return data["layer"], data["kind"], data["head"]

@@ -1,4 +1,4 @@
-"""How far an observed distribution of PK is from that of random subspaces (PK, figure 8)."""
+"""Divergence of the observed distribution of PK from that of random subspaces (PK, figure 8)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ def bin_edges(d_head: int) -> Float[np.ndarray, " edge"]:
     return np.linspace(0.0, d_head, N_EDGES)
 
 
-def random_shares(edges: Float[np.ndarray, " edge"], d_model: int, d_head: int) -> Float[np.ndarray, " bin"]:
-    """Share of each bin in the PK of two independent uniformly random subspaces, in normal approximation.
+def random_fractions(edges: Float[np.ndarray, " edge"], d_model: int, d_head: int) -> Float[np.ndarray, " bin"]:
+    """Fraction of each bin in the PK of two independent uniformly random subspaces, in normal approximation.
 
-    Mean ``d^2 / D``, variance ``2 d^2 (D - d)^2 / (D^2 (D - 1)(D + 2))``.
+    Mean ``d^2 / D``, variance ``2 d^2 (D - d)^2 / (D^2 (D - 1)(D + 2))``. A head as wide as the residual stream spans
+    all of it: every PK is then D.
     """
-    mean, sd = d_head * isotropic_mean(d_model, d_head), d_head * isotropic_sd(d_model, d_head)
+    d = min(d_head, d_model)
+    mean, sd = d * isotropic_mean(d_model, d), d * isotropic_sd(d_model, d)
+    if sd == 0:
+        return observed_counts(edges, np.array([mean])).astype(float)
     below = [0.5 * math.erfc((mean - edge) / (sd * math.sqrt(2))) for edge in edges.tolist()]
     return np.diff(below)
 
@@ -49,7 +53,7 @@ def divergence(reference: Float[np.ndarray, " bin"], counts: Int[np.ndarray, " b
     Parameters
     ----------
     reference
-        Share of each bin.
+        Fraction of each bin.
     counts
         Observed pairs in each bin.
 
@@ -88,5 +92,5 @@ def informativeness(
         Rows are source kinds, columns target kinds, both in the order Q, K, V, O.
     """
     edges = bin_edges(d_head)
-    reference = random_shares(edges, d_model, d_head)
+    reference = random_fractions(edges, d_model, d_head)
     return np.array([[divergence(reference, observed_counts(edges, pk[x + y])) for y in ORDER] for x in ORDER])

@@ -1,4 +1,4 @@
-"""How strongly the heads of earlier layers match those of later ones, for a whole model, block by block (PK).
+"""Affinity of the heads of earlier layers with those of later ones, for a whole model, block by block (PK).
 
 The scores themselves are in :mod:`headspaces.affinity.scores`.
 """
@@ -11,16 +11,16 @@ from typing import TypeAlias
 import numpy as np
 
 from headspaces.affinity.informativeness import informativeness
-from headspaces.affinity.scores import FAMILIES, Maps
-from headspaces.devices import Place, unmoved
+from headspaces.affinity.maps import Maps
+from headspaces.affinity.scores import FAMILIES
+from headspaces.devices import ToDevice, identity
 from headspaces.errors import InputError
 from headspaces.geometry.heads import LayerHeads
-from headspaces.spaces import KINDS
+from headspaces.spaces import KINDS, READS
 
 Block: TypeAlias = Callable[[], Sequence[LayerHeads]]
 """Reads consecutive layers of a model."""
 
-READS = "QKV"
 SCORES = ("simple_cs", "cs", "cka", "procrustes", "cka_invariant", "procrustes_invariant")
 """Scores beside ``pk``."""
 
@@ -32,7 +32,7 @@ def affinity(
     same_kind: bool = False,
     fold_pk: bool = False,
     dtype: str = "float64",
-    place: Place = unmoved,
+    to_device: ToDevice = identity,
 ) -> dict[str, np.ndarray]:
     """Scores of all heads with all heads of later layers.
 
@@ -49,8 +49,8 @@ def affinity(
         Whether the norms are folded into the spaces of ``pk``.
     dtype
         Of the arithmetic: ``float64`` or ``float32``.
-    place
-        Puts factors where the kernel is to be computed. What the factors are made by, and Procrustes, are LAPACK's.
+    to_device
+        Moves factors to the device that computes the kernel. What makes the factors, and Procrustes, are LAPACK's.
 
     Returns
     -------
@@ -78,12 +78,12 @@ def affinity(
     """
     parts: dict[str, dict[tuple[int, int], np.ndarray]] = {}
     for i in range(len(blocks)):
-        source = _read_maps(blocks[i], fold_pk, dtype, place)
+        source = _read_maps(blocks[i], fold_pk, dtype, to_device)
         d_model, d_head = source.weights.factors.shape[2:]
         for j in range(i, len(blocks)):
             # The later block is held by the iterator alone: it is gone before the next is read.
             for name, part in _block_scores(
-                source, None if j == i else _read_maps(blocks[j], fold_pk, dtype, place), scores, same_kind
+                source, source if j == i else _read_maps(blocks[j], fold_pk, dtype, to_device), scores, same_kind
             ):
                 parts.setdefault(name, {})[i, j] = part
     arrays = {name: _assembled(part, len(blocks)) for name, part in parts.items()}
@@ -91,30 +91,30 @@ def affinity(
     return arrays | {"kl": informativeness(pk, d_model, d_head)}
 
 
-def _read_maps(read: Block, fold_pk: bool, dtype: str, place: Place) -> Maps:
+def _read_maps(read: Block, fold_pk: bool, dtype: str, to_device: ToDevice) -> Maps:
     layers = read()
     if missing := [kind for kind in KINDS if kind not in layers[0].factors]:
         raise InputError(
-            f"layer {layers[0].layer}: no weights of kind {', '.join(missing)}; affinity needs the kinds OQKV"
+            f"layer {layers[0].layer}: no weights of kind {', '.join(missing)}; affinity needs the kinds {KINDS}"
         )
-    return Maps(layers, fold_pk, dtype, place)
+    return Maps(layers, fold_pk, dtype, to_device)
 
 
 def _block_scores(
-    source: Maps, target: Maps | None, scores: Sequence[str], same_kind: bool
+    source: Maps, target: Maps, scores: Sequence[str], same_kind: bool
 ) -> Iterator[tuple[str, np.ndarray]]:
     for names, compute in FAMILIES.items():
         wanted = [name for name in names if name in ("pk", *scores)]
         if not wanted:
             continue
-        found = compute(source, target, KINDS, KINDS) if names == ("pk",) else compute(source, target, "O", READS)
+        by_pair = compute(source, target, KINDS, KINDS) if names == ("pk",) else compute(source, target, "O", READS)
         for name in wanted:
-            for pair, values in found[name].items():
-                yield f"{name}/{pair}", _without_own_layer(values) if target is None else values
+            for pair, values in by_pair[name].items():
+                yield f"{name}/{pair}", _without_own_layer(values) if target is source else values
         for kind in KINDS if same_kind and names != ("cs",) else "":
-            found = found if names == ("pk",) else compute(source, target, kind, kind)
+            by_pair = by_pair if names == ("pk",) else compute(source, target, kind, kind)
             for name in wanted:
-                yield f"same_kind/{name}/{kind}{kind}", found[name][kind + kind]
+                yield f"same_kind/{name}/{kind}{kind}", by_pair[name][kind + kind]
 
 
 def _without_own_layer(values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How the cost of every stage follows from a model's shape: one function each, with the reasons.
+"""Costs of every stage, as they follow from a model's shape: one function each, with the reasons.
 
 Operations are floating-point additions and multiplications in float64. Where a stage does other work than large matrix
 products, its operations are multiplied by how much slower than these they run, so that one rate gives the time.
@@ -9,72 +9,42 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from headspaces.costs.sizes import Size
-from headspaces.study.models import BLOCK_BYTES, Model
-
-NULL_MODELS = 2
-"""Rotation and reassignment."""
-
-START_SECONDS = 4.0
-"""Start of a job: Snakemake's own process, and the imports of the one that computes."""
+from headspaces import devices
+from headspaces.costs.sizes import Size, number_bytes
+from headspaces.spaces import NULLS
+from headspaces.study.models import Model
 
 MIB = 2**20
-
-PROCESS = 200 * MIB
-"""A process with numpy, scipy, HDF5 and the work buffers of BLAS: measured 110 to 170 MiB."""
-
-TORCH_PROCESS = 900 * MIB
-"""A process with torch and transformers: measured 500 to 800 MiB."""
-
-TILES = 160 * MIB
-"""Per thread of the kernel: its tiles (64 MiB), and products of pairs of bases."""
-
-
-VOCABULARY = 150_000
-"""Tokens of a large vocabulary: the shape does not tell."""
-
-SEQUENCE = 256
-"""Tokens of a sequence whose attention is kept."""
-
-NUCLEAR_NORMS_BELOW = 2**31
-"""Bytes of bases of the models whose maps are compared by Procrustes too."""
+NULL_MODELS = len(NULLS)  # RW's; the swap null has jobs of its own.
+START_SECONDS = 4.0  # Start of a job: Snakemake's own process, and the imports of the one that computes.
+PROCESS = 200 * MIB  # A process with numpy, scipy, HDF5 and the work buffers of BLAS: measured 110 to 170 MiB.
+TORCH_PROCESS = 900 * MIB  # A process with torch and transformers: measured 500 to 800 MiB.
+TILES = 160 * MIB  # Per thread of the kernel: its tiles (64 MiB), and products of pairs of bases.
+VOCABULARY = 150_000  # Tokens of a large vocabulary: the shape does not tell.
+SEQUENCE = 256  # Tokens of a sequence whose attention is kept.
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What a job is given and a study asks for.
+    """Work of a study.
 
-    Attributes
-    ----------
-    threads
-        Threads of a job.
-    samples
-        Samples of each null model.
-    tokens
-        Tokens of the text that models are run on.
+    Threads of a job, samples of each null model, tokens of the text that models are run on; of the swap null model the
+    sweeps before all samples, and of each.
     """
 
     threads: int = 1
     samples: int = 30
     tokens: int = 2048
+    burn_in: int = 10
+    sweeps: int = 1
 
 
 @dataclass(frozen=True)
 class Cost:
     """What one stage costs for one model.
 
-    Attributes
-    ----------
-    memory
-        Peak of the largest job, in bytes.
-    disk
-        Bytes of all files that stay.
-    operations
-        Of all jobs together.
-    jobs
-        Number of jobs.
-    longest
-        Part of the operations that the longest job has.
+    ``memory`` is the largest job's peak and ``disk`` what stays, in bytes; ``operations`` are those of all ``jobs``, of
+    which the longest has the part ``longest``; ``gpu`` is what a job holds at once on a GPU, beside the libraries.
     """
 
     memory: float | int
@@ -82,10 +52,7 @@ class Cost:
     operations: float | int
     jobs: int = 1
     longest: float = 1.0
-
-    def seconds(self, gflops: float) -> float:
-        """Return the expected time of all jobs one after the other, at a rate of matrix products in float64."""
-        return self.jobs * START_SECONDS + self.operations / (gflops * 1e9)
+    gpu: int = 0
 
 
 def _weights(model: Model, _work: Workload) -> Cost:
@@ -124,18 +91,26 @@ def _overlaps(model: Model, work: Workload) -> Cost:
     its square (2 d^3) and eigenvalues (10 d^3, at half the rate of products).
 
     In memory, without reads: a block of layers, and the one before until it is replaced. With reads: all bases, or
-    the scaled factors of all layers, and the readers once more side by side.
+    the scaled factors of all layers, and the readers once more side by side. On a GPU, beside the bases or maps, what
+    the kernel needs, or the angles: a byte for every number, whether it is zero, and of a batch of pairs the bases,
+    their products in two orders, and the squares.
     """
     size, d = Size(model), model.shape.d_head
     angles = model.n_observed_pairs * (2 * model.shape.d_model * d**2 + 22 * d**3)
-    operations = size.kernel(model.n_observed_pairs) * (3 if size.readers else 1) + angles
-    held = 1.8 * model.bases_bytes * size.stored if size.readers else size.blocks_held
+    operations = size.kernel(model.n_observed_pairs) * (3 if model.readers else 1) + angles
+    held = 1.8 * model.bases_bytes * size.stored if model.readers else size.blocks_held
     memory = PROCESS + work.threads * (TILES + size.panel) + held + 4 * size.inside + 12 * size.square
-    return Cost(memory, 2 * size.inside + 4 * size.square, operations)
+    share = 1.0 if model.readers else size.block_share
+    pairs = model.n_observed_pairs if model.readers else round(size.inside * share / 8)
+    layers, number = round(share * model.shape.n_layers), number_bytes(model.bases_dtype)
+    on_gpu = layers * size.layer_numbers
+    kernel = size.kernel_bytes(layers * size.heads, pairs, number)
+    gpu = on_gpu * number + max(kernel, on_gpu + 5 * devices.GRAM_BYTES)
+    return Cost(memory, 2 * size.inside + 4 * size.square, operations, gpu=gpu)
 
 
 def _null_shard(model: Model, work: Workload) -> Cost:
-    """Draw the samples of both null models, in shards.
+    """Draw the samples of RW's null models, in shards.
 
     A sample takes :attr:`Model.null_sample_operations`, orthonormalisation (two rounds of Cholesky QR, 8 D d^2 a head),
     and the closest pair within each layer (``F^T G`` and squarings, 2 D d^2 + 10 d^3 a pair); all that at two thirds
@@ -143,19 +118,61 @@ def _null_shard(model: Model, work: Workload) -> Cost:
 
     In memory: the layers of a small model, or two of a large one's; the sample's bases where reads are compared with
     writes; for each thread a layer's factors in float64, scaled, in the sample's arithmetic, redrawn, and two rounds of
-    orthonormalisation.
+    orthonormalisation. On a GPU a layer and kind has up to five arrays at a time: the columns, redrawn, scaled, and two
+    rounds of orthonormalisation; then the products of pairs of its bases, their squares and powers.
     """
     size, shape, d = Size(model), model.shape, model.shape.d_head
     rate = 2.0 if model.nulls_dtype == "float32" else 1.0
     bases = shape.n_layers * size.heads * 8 * shape.d_model * d**2
-    closest = size.within * (2 * shape.d_model * d**2 + 10 * d**3)
+    closest = model.n_within_pairs * (2 * shape.d_model * d**2 + 10 * d**3)
     sample = 1.5 / rate * (model.null_sample_operations + bases + closest)
-    kept = model.bases_bytes if model.bases_bytes < BLOCK_BYTES else 2 * model.bases_bytes / shape.n_layers
-    held = kept + (model.bases_bytes / rate if size.readers else 0)
+    kept = model.layers_kept * model.bases_bytes / shape.n_layers
+    held = kept + (model.bases_bytes / rate if model.readers else 0)
     memory = PROCESS + held + work.threads * (2 * TILES + size.panel * (2 + 5 / rate)) + 4 * size.square
     samples, in_shard = NULL_MODELS * work.samples, min(model.samples_per_shard, work.samples)
     jobs = NULL_MODELS * -(-work.samples // model.samples_per_shard)
-    return Cost(memory, 8 * samples * size.null_numbers, samples * sample, jobs, in_shard / samples)
+    return Cost(
+        memory, 8 * samples * size.null_numbers, samples * sample, jobs, in_shard / samples, _sample_on_gpu(model)
+    )
+
+
+def _sample_on_gpu(model: Model) -> int:
+    """Bytes on a GPU of a null sample: what a layer and kind is drawn with, or the kernel over all that are drawn."""
+    size, shape, number = Size(model), model.shape, number_bytes(model.nulls_dtype)
+    drawing = 5 * size.panel * number // 8 + 5 * devices.PAIR_BYTES
+    if not model.readers:
+        return drawing
+    kernel = size.kernel_bytes(shape.n_layers * size.heads, model.n_across_pairs, number)
+    return shape.n_layers * size.layer_numbers * number + max(drawing, kernel)
+
+
+def _swap_start(model: Model, work: Workload) -> Cost:
+    """Burn the swap null model in, in blocks of layers; the bases that samples start from stay.
+
+    In memory: a block's bases as stored and after the burn-in; for each thread a layer's, copied, and polished.
+    """
+    size, number = Size(model), 0.5 if model.nulls_dtype == "float32" else 1.0
+    operations = 1.5 * number * work.burn_in * model.sweep_operations
+    memory = PROCESS + size.block * (size.stored + number) + work.threads * size.panel * 4 * number
+    return Cost(memory, model.bases_bytes * number, operations, len(model.blocks), size.block_share)
+
+
+def _swap_shard(model: Model, work: Workload) -> Cost:
+    """Draw the samples of the swap null model, in shards: sweeps, and then the pairs as for the others.
+
+    In memory: the sample's bases where reads are compared with writes; for each thread a layer's, copied, and polished.
+    """
+    size, shape, d = Size(model), model.shape, model.shape.d_head
+    number = 0.5 if model.nulls_dtype == "float32" else 1.0
+    closest = model.n_within_pairs * (2 * shape.d_model * d**2 + 10 * d**3)
+    sample = 1.5 * number * (model.pair_operations + work.sweeps * model.sweep_operations + closest)
+    held = model.bases_bytes * number if model.readers else 0
+    memory = PROCESS + held + work.threads * (2 * TILES + size.panel * 4 * number) + 4 * size.square
+    per_shard = model.swap_samples_per_shard(work.sweeps)
+    jobs, longest = -(-work.samples // per_shard), min(per_shard, work.samples) / work.samples
+    return Cost(
+        memory, 8 * work.samples * size.null_numbers, work.samples * sample, jobs, longest, _sample_on_gpu(model)
+    )
 
 
 def _nulls(model: Model, work: Workload) -> Cost:
@@ -163,11 +180,9 @@ def _nulls(model: Model, work: Workload) -> Cost:
     size, shape, d = Size(model), model.shape, model.shape.d_head
     counts = {shape.n_heads(kind) for kind in model.kinds}
     pairs = sum(n * (n - 1) // 2 for n in counts)
-    operations = work.samples * (
-        sum(counts) * 30 * shape.d_model * d**2 + pairs * (2 * shape.d_model * d**2 + 10 * d**3)
-    )
-    disk = 8 * NULL_MODELS * work.samples * size.null_numbers
-    return Cost(PROCESS + 3 * disk + work.threads * (TILES + 4 * size.panel), disk, 1.5 * operations)
+    operations = sum(counts) * 30 * shape.d_model * d**2 + pairs * (2 * shape.d_model * d**2 + 10 * d**3)
+    disk = 8 * (NULL_MODELS + 1) * work.samples * size.null_numbers
+    return Cost(PROCESS + 3 * disk + work.threads * (TILES + 4 * size.panel), disk, 1.5 * work.samples * operations)
 
 
 def _self_heads(model: Model, work: Workload) -> Cost:
@@ -190,20 +205,23 @@ def _affinity(model: Model, work: Workload) -> Cost:
     the singular values of two d x d matrices a pair (100 d^3 each at the rate of products).
 
     In memory, of a block of layers, or of two where there are more: heads as read, their stacks, bases, and by query
-    head the full products and what they are made of; and the results.
+    head the full products and what they are made of; and the results. On a GPU the factors, and what the kernel needs.
     """
     size, shape, d = Size(model), model.shape, model.shape.d_head
     layer_pairs = shape.n_layers * (shape.n_layers - 1) // 2
-    scored = size.across
+    scored = model.n_across_pairs
     if model.head_classes:
-        scored += size.within + layer_pairs * sum(shape.n_heads(kind) ** 2 for kind in model.kinds)
+        scored += model.n_within_pairs + layer_pairs * sum(shape.n_heads(kind) ** 2 for kind in model.kinds)
     operations = size.kernel(layer_pairs * size.heads**2) + 3 * size.kernel(scored)
-    if model.bases_bytes < NUCLEAR_NORMS_BELOW:
+    if model.invariant_procrustes:
         operations += scored * (200 * d**3 + 2 * shape.d_model * d**2)
     results = 8 * shape.n_layers**2 * (size.heads**2 + 3 * shape.n_query_heads**2) + 5 * size.square
     by_query_head = 4 * shape.n_query_heads / size.heads
     held = min(2, len(model.blocks)) * size.block * (4 + 2 * by_query_head)
-    return Cost(PROCESS + work.threads * TILES + held + 2 * results, results, operations)
+    number, layers = number_bytes(model.nulls_dtype), round(size.block_share * shape.n_layers)
+    heads = min(2, len(model.blocks)) * layers * max(size.heads, 4 * shape.n_query_heads)
+    gpu = heads * shape.d_model * d * number + size.kernel_bytes(heads, heads**2 // 2, number)
+    return Cost(PROCESS + work.threads * TILES + held + 2 * results, results, operations, gpu=gpu)
 
 
 def _activations(model: Model, work: Workload) -> Cost:
@@ -231,10 +249,10 @@ def _attention(model: Model, work: Workload) -> Cost:
     In memory: the model in float32, all heads in float64, and the attention of one sequence; the unembedding once more.
     """
     shape, tokens = model.shape, work.tokens
-    parameters = n_parameters(model)
+    parameters, d = n_parameters(model), shape.d_head
     weights = 4 * shape.n_layers * shape.n_query_heads * SEQUENCE**2
     memory = TORCH_PROCESS + 4 * parameters + model.bases_bytes + 2 * weights + 8 * VOCABULARY * shape.d_model
-    unembedding = 2 * shape.n_layers * shape.n_query_heads * shape.d_model * shape.d_head * VOCABULARY
+    unembedding = 2 * shape.n_layers * shape.n_query_heads * shape.d_model * d * VOCABULARY
     return Cost(memory, 8 * 100 * shape.n_layers * shape.n_query_heads, 2 * parameters * tokens + unembedding)
 
 
@@ -246,14 +264,19 @@ def n_parameters(model: Model) -> int:
 
 
 STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
-    "weights": _weights,
-    "bases": _bases,
-    "overlaps": _overlaps,
-    "null_shard": _null_shard,
-    "nulls": _nulls,
-    "self_heads": _self_heads,
-    "affinity": _affinity,
-    "activations": _activations,
-    "attention": _attention,
+    function.__name__.removeprefix("_"): function
+    for function in (
+        _weights,
+        _bases,
+        _overlaps,
+        _null_shard,
+        _swap_start,
+        _swap_shard,
+        _nulls,
+        _self_heads,
+        _affinity,
+        _activations,
+        _attention,
+    )
 }
 """By stage, what it costs for a model."""

@@ -1,1 +1,1 @@
-"""The geometry of head spaces: pure functions of arrays, and the stage ``overlaps``, all pairs of a model."""
+"""Geometry of head spaces: pure functions of arrays, and the stage ``overlaps``, all pairs of a model."""

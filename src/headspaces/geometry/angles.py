@@ -9,8 +9,8 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 from jaxtyping import Float, Int
 
-from headspaces.devices import Array, to_numpy
-from headspaces.geometry.kernel import GRAM_BYTES, LEAST_CHUNKS, gram_matrices
+from headspaces.devices import GRAM_BYTES, Array, to_numpy
+from headspaces.geometry.kernel import LEAST_CHUNKS, gram_matrices
 from headspaces.threads import map_in_order
 
 SINE_FROM = 1e-2
@@ -81,7 +81,7 @@ def _smaller_squares(grams: Float[Array, "n m a b"]) -> Float[Array, "n m c c"]:
 
 
 def _small_angles(left: np.ndarray, right: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Smallest angles (radian) of the given pairs by the sine; sound where they are small."""
+    """Smallest angles (radian) of the given pairs by the sine; well-conditioned where they are small."""
     angles = np.empty(rows.size)
     left_ranks, right_ranks = _ranks(left), _ranks(right)
     step = max(1, GRAM_BYTES // (left.shape[1] * max(left.shape[2], right.shape[2]) * left.dtype.itemsize))

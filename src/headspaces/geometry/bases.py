@@ -67,7 +67,7 @@ def _left_singular_vectors(factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class DirectSum:
-    """How far the spaces of one layer and kind are from a direct sum (RW 4.1, 5.1 and table 2).
+    """Distance of the spaces of one layer and kind from a direct sum (RW 4.1, 5.1 and table 2).
 
     Attributes
     ----------
@@ -191,8 +191,8 @@ def block_bases(
             f"direct_sum/{kind}/lambda_min": np.array(total.lambda_min),
         }
 
-    columns: dict[str, list[np.ndarray]] = {}
-    for found in map_in_order(spaces, ((layer, kind) for layer in layers for kind in layer.factors)):
-        for name, array in found.items():
-            columns.setdefault(name, []).append(array)
-    return {name: np.stack(columns.pop(name)) for name in list(columns)}
+    arrays: dict[str, list[np.ndarray]] = {}
+    for part in map_in_order(spaces, ((layer, kind) for layer in layers for kind in layer.factors)):
+        for name, array in part.items():
+            arrays.setdefault(name, []).append(array)
+    return {name: np.stack(arrays.pop(name)) for name in list(arrays)}

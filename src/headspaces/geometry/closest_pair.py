@@ -1,4 +1,4 @@
-"""All pairs of one stack of spaces at once: their squared overlaps, and the smallest angle among them.
+"""Closest pair of a stack of spaces: the smallest angle of all pairs, with the squared overlaps of all.
 
 Where only the closest pair's angle is wanted, most pairs need no eigenvalues. For the matrix ``A = G^T G`` of a pair
 (``G = U^T V``), whose largest eigenvalue is the squared cosine of the smallest angle, traces of powers bound it,
@@ -17,11 +17,8 @@ import numpy as np
 from array_api_compat import array_namespace, device
 from jaxtyping import Float, Int
 
-from headspaces.devices import Array, to_numpy
+from headspaces.devices import PAIR_BYTES, Array, to_numpy
 from headspaces.geometry.angles import SINE_FROM, smallest_angles
-
-PAIR_BYTES = 2**26
-"""Bytes of the products of pairs of bases that are held at a time."""
 
 PRODUCT_ROWS = 512
 """Rows of one product of bases: fewer waste less of the symmetric half, more make the product efficient."""
@@ -80,7 +77,7 @@ class _Search:
         self._xp, self._bases = xp, bases
         self._slack = ROUNDING[bases.dtype.itemsize]
         self._best = -1.0
-        self._found: list[tuple[float, int, int]] = []
+        self._solved: list[tuple[float, int, int]] = []
 
     def add(self, grams: Any, i: np.ndarray, j: np.ndarray) -> None:
         """Look for closer pairs among new ones, given the products of their bases."""
@@ -91,7 +88,7 @@ class _Search:
         alive = self._candidates(squares)
         eigenvalues = np.linalg.eigvalsh(to_numpy(_chosen(xp, squares, alive)).astype(np.float64))[:, -1]
         self._best = max(self._best, float(eigenvalues.max(initial=-1.0)))
-        self._found += zip(eigenvalues.tolist(), i[alive].tolist(), j[alive].tolist(), strict=True)
+        self._solved += zip(eigenvalues.tolist(), i[alive].tolist(), j[alive].tolist(), strict=True)
 
     def _candidates(self, squares: Any) -> np.ndarray:
         """Numbers of the pairs whose largest eigenvalue may be the largest of all."""
@@ -116,14 +113,14 @@ class _Search:
 
     def angle(self) -> float:
         """Smallest angle of all pairs that were added, in degrees."""
-        if not self._found:
+        if not self._solved:
             return float("nan")
         cosine = min(1.0, max(0.0, self._best)) ** 0.5
         if (radians := float(np.arccos(cosine))) >= SINE_FROM:
             return float(np.degrees(radians))
-        # The cosine is flat here: every pair that may be the closest is asked for its sine.
+        # The cosine is flat here: of every pair that may be the closest the sine is taken.
         flat = np.cos(SINE_FROM) ** 2 * (1 - self._slack)
-        near = [(i, j) for eigenvalue, i, j in self._found if eigenvalue >= flat]
+        near = [(i, j) for eigenvalue, i, j in self._solved if eigenvalue >= flat]
         return min(float(smallest_angles(self._double(i), self._double(j))[0, 0]) for i, j in near)
 
     def _double(self, head: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The maps of one attention layer, cut into heads, and the norm folded into them (RW section 2).
+"""Heads of one attention layer: their maps, and the norm folded into them (RW section 2).
 
 A head's read factor is ``W_X^T`` (``d_model x d_head``) for X in Q, K, V; its write factor is ``W_O``. The column space
 of a factor is the head's space. Pure functions of arrays.

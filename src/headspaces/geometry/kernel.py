@@ -1,4 +1,4 @@
-"""The one kernel of the package, and the geometry of pairs of spaces that is read off it.
+"""Kernel of the package: squared overlaps of pairs of factors, from which all scores are read.
 
 Every score of both papers is an inner product of two positive semi-definite operators on the residual stream,
 
@@ -29,7 +29,7 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_namespace
 from jaxtyping import Float
 
-from headspaces.devices import BATCH_BYTES, Array, tile_rows, to_numpy
+from headspaces.devices import BATCH_BYTES, GRAM_BYTES, Array, tile_rows, to_numpy
 from headspaces.threads import map_in_order
 
 Rectangle: TypeAlias = tuple[slice, slice]
@@ -49,9 +49,6 @@ TILE_BYTES = 2**26
 
 LEAST_CHUNKS = 8
 """Parts into which tiles, or pairs for their angles, are cut at least, so that there is work for all threads."""
-
-GRAM_BYTES = 2**25
-"""Bytes of one thread's batch of Gram matrices."""
 
 
 def squared_overlaps(
@@ -123,22 +120,22 @@ def _operator_rectangles(stacks: Sequence[Array], rectangles: Sequence[Rectangle
     edges = np.cumsum([0, *(stack.shape[0] for stack in stacks)]).tolist()
     chunks = _chunks(stacks[0].shape[1], *_chunk_sizes(stacks[0].shape[1], n_heads * stacks[0].dtype.itemsize, on_cpu))
     # Every thread fills the same memory over and over: new pages cost as much as the arithmetic.
-    own = threading.local()
+    scratch = threading.local()
     length = max((sum(map(_area, chunk)) for _, chunk in chunks), default=0)
 
     def products(weighted: tuple[float, Sequence[Tile]]) -> list[Array]:
         weight, chunk = weighted
-        if not hasattr(own, "entries"):
-            own.entries = xp.empty((n_heads, length), dtype=stacks[0].dtype, device=where)
+        if not hasattr(scratch, "entries"):
+            scratch.entries = xp.empty((n_heads, length), dtype=stacks[0].dtype, device=where)
         filled = 0
         for rows, columns in chunk:
             shape = (rows.stop - rows.start, columns.stop - columns.start)
-            part = own.entries[:, filled : filled + _area((rows, columns))]
+            part = scratch.entries[:, filled : filled + _area((rows, columns))]
             for stack, first, last in zip(stacks, edges, edges[1:], strict=False):
                 tile = xp.reshape(part[first:last, :], (last - first, *shape))
                 xp.matmul(stack[:, rows, :], xp.matrix_transpose(stack[:, columns, :]), out=tile)
             filled += part.shape[1]
-        flat = own.entries[:, :filled]
+        flat = scratch.entries[:, :filled]
         return [weight * (flat[rows] @ xp.matrix_transpose(flat[columns])) for rows, columns in rectangles]
 
     shapes = [[len(range(n_heads)[side]) for side in rectangle] for rectangle in rectangles]
@@ -165,8 +162,8 @@ def _chunks(d_model: int, rows: int, largest: int) -> list[tuple[float, list[Til
     diagonal: list[Tile] = []
     above: list[Tile] = []
     slices = [slice(start, min(start + rows, d_model)) for start in range(0, d_model, rows)]
-    for own in slices:
-        _cut_diagonal(own, diagonal, above)
+    for square in slices:
+        _cut_diagonal(square, diagonal, above)
     above += itertools.combinations(slices, 2)
     chunks: list[tuple[float, list[Tile]]] = []
     for weight, tiles in ((1.0, diagonal), (2.0, above)):
@@ -180,13 +177,13 @@ def _chunks(d_model: int, rows: int, largest: int) -> list[tuple[float, list[Til
     return chunks
 
 
-def _cut_diagonal(own: slice, diagonal: list[Tile], above: list[Tile]) -> None:
+def _cut_diagonal(square: slice, diagonal: list[Tile], above: list[Tile]) -> None:
     """Cut a tile on the diagonal into small ones on it and larger ones above it, so that little is computed twice."""
-    if own.stop - own.start <= DIAGONAL_ROWS:
-        diagonal.append((own, own))
+    if square.stop - square.start <= DIAGONAL_ROWS:
+        diagonal.append((square, square))
         return
-    middle = own.start + DIAGONAL_ROWS * -(-(own.stop - own.start) // (2 * DIAGONAL_ROWS))
-    first, second = slice(own.start, middle), slice(middle, own.stop)
+    middle = square.start + DIAGONAL_ROWS * -(-(square.stop - square.start) // (2 * DIAGONAL_ROWS))
+    first, second = slice(square.start, middle), slice(middle, square.stop)
     above.append((first, second))
     _cut_diagonal(first, diagonal, above)
     _cut_diagonal(second, diagonal, above)
@@ -230,7 +227,7 @@ def _padded(xp: Any, stacks: Sequence[Array]) -> Array:
     width = max(stack.shape[2] for stack in stacks)
     padded = []
     for stack in stacks:
-        n, d_model, own = stack.shape
-        zeros = xp.zeros((n, d_model, width - own), dtype=stack.dtype, device=device(stack))
-        padded.append(xp.concat([stack, zeros], axis=2) if own < width else stack)
+        n, d_model, narrow = stack.shape
+        zeros = xp.zeros((n, d_model, width - narrow), dtype=stack.dtype, device=device(stack))
+        padded.append(xp.concat([stack, zeros], axis=2) if narrow < width else stack)
     return padded[0] if len(padded) == 1 else xp.concat(padded)

@@ -1,4 +1,4 @@
-"""The observed geometry of a model: every overlap, angle and composition score, as the overlaps file holds them."""
+"""Overlaps of a model: every overlap, angle and composition score of its heads, as the overlaps file holds them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 from jaxtyping import Float
 from tqdm import tqdm
 
-from headspaces.devices import Place, unmoved
+from headspaces.devices import ToDevice, identity
 from headspaces.geometry.angles import smallest_angles
 from headspaces.geometry.heads import LayerHeads, fold
 from headspaces.geometry.pairs import layer_overlaps, normalised, smaller_ranks
+from headspaces.spaces import READS, kinds_of
 
-READERS = "QKV"
 
-
-def observed_overlaps(blocks: Iterable[Mapping[str, np.ndarray]], place: Place = unmoved) -> dict[str, np.ndarray]:
+def observed_overlaps(
+    blocks: Iterable[Mapping[str, np.ndarray]], to_device: ToDevice = identity
+) -> dict[str, np.ndarray]:
     """Overlaps, smallest angles, ranks and direct sums of all head pairs.
 
     Parameters
@@ -25,8 +26,8 @@ def observed_overlaps(blocks: Iterable[Mapping[str, np.ndarray]], place: Place =
     blocks
         Blocks of layers as :func:`headspaces.geometry.bases.block_bases` makes them, in order. Where only writes are
         known, no more than one block is held at a time; else all bases, and the reads' once more.
-    place
-        Puts arrays where the kernel and the products of bases are to be computed.
+    to_device
+        Moves arrays to the device that computes the kernel and the products of bases.
 
     Returns
     -------
@@ -45,8 +46,8 @@ def observed_overlaps(blocks: Iterable[Mapping[str, np.ndarray]], place: Place =
     parts: dict[str, list[np.ndarray]] = {}
     kept: list[dict[str, np.ndarray]] = []
     for block in tqdm(blocks, desc="within layers", unit="block", file=sys.stderr, mininterval=5):
-        kinds = [kind for kind in "OQKV" if f"{kind}/basis" in block]
-        bases = {kind: place(block[f"{kind}/basis"]) for kind in kinds}
+        kinds = kinds_of(block)
+        bases = {kind: to_device(block[f"{kind}/basis"]) for kind in kinds}
         pairs = layer_overlaps(bases, sources="", targets="")
         for kind in kinds:
             smaller = np.stack([smaller_ranks(rank, rank) for rank in block[f"rank/{kind}"]])
@@ -60,32 +61,32 @@ def observed_overlaps(blocks: Iterable[Mapping[str, np.ndarray]], place: Place =
             kept.append(dict(block))
         del block, bases
     arrays = {name: np.concatenate(values) for name, values in parts.items()}
-    return arrays | (_across(kept, place) if kept else {})
+    return arrays | (_across(kept, to_device) if kept else {})
 
 
-def _across(blocks: list[dict[str, np.ndarray]], place: Place) -> dict[str, np.ndarray]:
-    kinds = [kind for kind in "OQKV" if f"{kind}/basis" in blocks[0]]
+def _across(blocks: list[dict[str, np.ndarray]], to_device: ToDevice) -> dict[str, np.ndarray]:
+    kinds = kinds_of(blocks[0])
     # A kind's blocks go as soon as they are joined.
     bases = {kind: np.concatenate([block.pop(f"{kind}/basis") for block in blocks]) for kind in kinds}
     ranks = {kind: np.concatenate([block[f"rank/{kind}"] for block in blocks]) for kind in kinds}
     n_layers = len(bases["O"])
     arrays: dict[str, np.ndarray] = {}
-    for spaces, squared in layer_overlaps(bases, within="", place=place).across.items():
+    for spaces, squared in layer_overlaps(bases, within="", to_device=to_device).across.items():
         smaller = np.minimum.outer(ranks["O"], ranks[spaces[1]]).transpose(0, 2, 1, 3)
         arrays[f"cross/{spaces}/rho"] = normalised(squared, smaller)
         arrays[f"cross/{spaces}/angle"] = np.full(squared.shape, np.nan)
-    placed = {kind: place(bases[kind]) for kind in kinds}
+    moved = {kind: to_device(bases[kind]) for kind in kinds}
     for writer in tqdm(range(n_layers - 1), desc="angles across layers", unit="layer", file=sys.stderr, mininterval=5):
-        for kind in (kind for kind in READERS if kind in bases):
-            later = placed[kind][writer + 1 :]
-            angles = smallest_angles(placed["O"][writer], later.reshape(-1, *later.shape[2:]))
-            shaped = angles.reshape(len(angles), *later.shape[:2]).swapaxes(0, 1)
+        for kind in (kind for kind in READS if kind in bases):
+            readers = moved[kind][writer + 1 :]
+            angles = smallest_angles(moved["O"][writer], readers.reshape(-1, *readers.shape[2:]))
+            shaped = angles.reshape(len(angles), *readers.shape[:2]).swapaxes(0, 1)
             arrays[f"cross/O{kind}/angle"][writer, writer + 1 :] = shaped
     return arrays
 
 
 def composition_scores(
-    read: Callable[[], Iterable[LayerHeads]], dtype: str = "float64", place: Place = unmoved
+    read: Callable[[], Iterable[LayerHeads]], dtype: str = "float64", to_device: ToDevice = identity
 ) -> dict[str, np.ndarray]:
     """Score how strongly every writer's map composes with every later reader's, from the maps themselves.
 
@@ -96,8 +97,8 @@ def composition_scores(
         part, so that one set of them is in memory at a time.
     dtype
         Of the arithmetic.
-    place
-        Puts the maps where the kernel is to be computed.
+    to_device
+        Moves the maps to the device that computes the kernel.
 
     Returns
     -------
@@ -114,7 +115,7 @@ def composition_scores(
             for kind, factors in layer.factors.items():
                 lists.setdefault(kind, []).append(_unit((fold(layer, kind) if folded else factors).astype(dtype)))
         stacks = {kind: np.stack(lists.pop(kind)) for kind in list(lists)}
-        for spaces, squared in layer_overlaps(stacks, within="", place=place).across.items():
+        for spaces, squared in layer_overlaps(stacks, within="", to_device=to_device).across.items():
             if folded:
                 arrays[f"cross/{spaces}/weighted"] = stacks["O"].shape[2] * squared
             else:

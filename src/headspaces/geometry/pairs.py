@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 from jaxtyping import Float, Int
 
-from headspaces.devices import Array, Place, unmoved
+from headspaces.devices import Array, ToDevice, identity
 from headspaces.geometry.kernel import rectangle_overlaps
+from headspaces.spaces import KINDS, READS
 
 LEAF_HEADS = 64
 """Rectangles of layer pairs with at most so many heads on the earlier side are not cut further."""
@@ -39,11 +41,11 @@ class LayerPairs:
 def layer_overlaps(
     factors: Mapping[str, Float[Array, "layer _ d_model d_head"]],
     *,
-    within: str = "OQKV",
+    within: str = KINDS,
     sources: str = "O",
-    targets: str = "QKV",
+    targets: str = READS,
     algorithm: str | None = None,
-    place: Place = unmoved,
+    to_device: ToDevice = identity,
 ) -> LayerPairs:
     """Squared overlaps inside each layer and from every layer's sources to every later layer's targets, in one pass.
 
@@ -56,9 +58,9 @@ def layer_overlaps(
     sources, targets
         Kinds of the earlier and of the later head. Kinds without factors are left out.
     algorithm
-        As in :func:`squared_overlaps`.
-    place
-        Puts the factors where the work is to be done, once they are side by side.
+        As in :func:`headspaces.geometry.kernel.squared_overlaps`.
+    to_device
+        Moves the factors to the device that computes, once they are side by side.
 
     Notes
     -----
@@ -66,70 +68,81 @@ def layer_overlaps(
     the second half, then each half by itself), down to :data:`LEAF_HEADS`: the few pairs too many that the last
     rectangles hold cost less than smaller products would.
     """
-    xp = array_namespace(*factors.values())
     n_layers = next(iter(factors.values())).shape[0]
-    same = bool(set(sources) & set(targets))
-    # Layer-major order makes every rectangle of layers a rectangle of heads.
-    groups = [kinds for kinds in (["".join(factors)] if same else [sources, targets]) if set(kinds) & set(factors)]
-    members = [[kind for kind in group if kind in factors] for group in groups]
-    lone = [kind for kind in within if kind in factors and not any(kind in group for group in members)]
-    members.extend([kind] for kind in lone)
-    stacks, places, first = [], {}, 0
-    for kinds in members:
-        stack = xp.concat([factors[kind] for kind in kinds], axis=1) if len(kinds) > 1 else factors[kinds[0]]
-        per_layer, offset = stack.shape[1], 0
-        for kind in kinds:
-            places[kind] = _Place(first, per_layer, offset, factors[kind].shape[1])
-            offset += factors[kind].shape[1]
-        stacks.append(place(xp.reshape(stack, (n_layers * per_layer, *stack.shape[2:]))))
-        first += n_layers * per_layer
-    inside = [(kind, layer) for kind in within if kind in factors for layer in range(n_layers)]
-    rectangles = [(places[kind].heads(layer),) * 2 for kind, layer in inside]
-    spans = []
-    across = bool(set(sources) & set(factors) and set(targets) & set(factors))
-    if across:
-        source, target = (next(places[kind] for kind in kinds if kind in places) for kinds in (sources, targets))
-        leaf_heads = LEAF_HEADS if is_numpy_array(stacks[0]) else GPU_LEAF_HEADS
-        spans = list(_later_spans(0, n_layers, leaf_heads // source.per_layer))
-        rectangles += [(source.layers(*earlier), target.layers(*later)) for earlier, later in spans]
-    results = rectangle_overlaps(stacks, rectangles, algorithm=algorithm)
-    pairs = LayerPairs({kind: np.stack(_of(kind, inside, results)) for kind in within if kind in factors}, {})
-    if across:
-        full = np.full((n_layers, n_layers, source.per_layer, target.per_layer), np.nan)
-        for (earlier, later), block in zip(spans, results[len(inside) :], strict=True):
-            shape = (earlier[1] - earlier[0], source.per_layer, later[1] - later[0], target.per_layer)
-            full[slice(*earlier), slice(*later)] = block.reshape(shape).transpose(0, 2, 1, 3)
-        full[np.tril_indices(n_layers)] = np.nan
-        for x in sources:
-            for y in targets:
-                if x in places and y in places:
-                    pairs.across[x + y] = full[:, :, places[x].columns, places[y].columns].copy()
-    return pairs
+    within, sources, targets = (
+        "".join(kind for kind in kinds if kind in factors) for kinds in (within, sources, targets)
+    )
+    groups = _groups({kind: stack.shape[1] for kind, stack in factors.items()}, n_layers, within, sources, targets)
+    stacks = [to_device(_joined([factors[kind] for kind in group.columns])) for group in groups]
+    group_of = {kind: group for group in groups for kind in group.columns}
+    squares = [(group_of[kind].heads(kind, layer),) * 2 for kind in within for layer in range(n_layers)]
+    if not (sources and targets):
+        return LayerPairs(_by_kind(within, rectangle_overlaps(stacks, squares, algorithm=algorithm)), {})
+    source, target = group_of[sources[0]], group_of[targets[0]]
+    leaf_heads = LEAF_HEADS if is_numpy_array(stacks[0]) else GPU_LEAF_HEADS
+    spans = list(_later_spans(0, n_layers, leaf_heads // source.per_layer))
+    rectangles = [(source.layers(*earlier), target.layers(*later)) for earlier, later in spans]
+    results = rectangle_overlaps(stacks, squares + rectangles, algorithm=algorithm)
+    triangle = np.full((n_layers, n_layers, source.per_layer, target.per_layer), np.nan)
+    for (earlier, later), block in zip(spans, results[len(squares) :], strict=True):
+        shape = (earlier[1] - earlier[0], source.per_layer, later[1] - later[0], target.per_layer)
+        triangle[slice(*earlier), slice(*later)] = block.reshape(shape).transpose(0, 2, 1, 3)
+    triangle[np.tril_indices(n_layers)] = np.nan
+    across = {x + y: triangle[:, :, source.columns[x], target.columns[y]].copy() for x in sources for y in targets}
+    return LayerPairs(_by_kind(within, results[: len(squares)]), across)
+
+
+def kind_columns(n_heads: Mapping[str, int]) -> dict[str, slice]:
+    """Columns of each kind where the heads of several kinds stand side by side, by their numbers of heads."""
+    edges = pairwise(accumulate(n_heads.values(), initial=0))
+    return {kind: slice(*edge) for kind, edge in zip(n_heads, edges, strict=True)}
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where one kind's heads stand in the numbering of all heads."""
+class _Group:
+    """Kinds that share a stack: side by side in a layer, and layer after layer, so that a run of layers is a slice.
+
+    ``first`` is the number of the first head among those of all stacks; ``columns`` are each kind's in a layer.
+    """
 
     first: int
-    per_layer: int
-    offset: int
-    n_heads: int
+    columns: Mapping[str, slice]
 
-    def heads(self, layer: int) -> slice:
-        start = self.first + layer * self.per_layer + self.offset
-        return slice(start, start + self.n_heads)
+    @property
+    def per_layer(self) -> int:
+        return int(max(columns.stop for columns in self.columns.values()))
 
     def layers(self, start: int, stop: int) -> slice:
         return slice(self.first + start * self.per_layer, self.first + stop * self.per_layer)
 
-    @property
-    def columns(self) -> slice:
-        return slice(self.offset, self.offset + self.n_heads)
+    def heads(self, kind: str, layer: int) -> slice:
+        start = self.first + layer * self.per_layer
+        return slice(start + self.columns[kind].start, start + self.columns[kind].stop)
 
 
-def _of(kind: str, inside: Sequence[tuple[str, int]], results: Sequence[np.ndarray]) -> list[np.ndarray]:
-    return [result for (own, _), result in zip(inside, results, strict=False) if own == kind]
+def _groups(n_heads: Mapping[str, int], n_layers: int, within: str, sources: str, targets: str) -> list[_Group]:
+    """Group the sources, and the targets, or all kinds where one is both; any other kind is a group of its own."""
+    shared = ["".join(n_heads)] if set(sources) & set(targets) else [kinds for kinds in (sources, targets) if kinds]
+    lone = [kind for kind in within if not any(kind in kinds for kinds in shared)]
+    groups: list[_Group] = []
+    first = 0
+    for kinds in [*shared, *lone]:
+        groups.append(_Group(first, kind_columns({kind: n_heads[kind] for kind in kinds})))
+        first += n_layers * groups[-1].per_layer
+    return groups
+
+
+def _joined(factors: Sequence[Float[Array, "layer _ d_model d_head"]]) -> Float[Array, "_ d_model d_head"]:
+    """Put the factors of some kinds side by side in every layer, and all layers in one stack."""
+    xp = array_namespace(*factors)
+    stack = xp.concat(list(factors), axis=1) if len(factors) > 1 else factors[0]
+    return xp.reshape(stack, (-1, *stack.shape[2:]))
+
+
+def _by_kind(kinds: str, results: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """Stack the layers of each kind, which follow each other."""
+    n_layers = len(results) // max(1, len(kinds))
+    return {kind: np.stack(results[i * n_layers : (i + 1) * n_layers]) for i, kind in enumerate(kinds)}
 
 
 def _later_spans(start: int, stop: int, leaf: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:

@@ -18,6 +18,9 @@ from jaxtyping import Bool, Float
 TIE_RTOL, TIE_ATOL = 1e-9, 1e-12
 """Values that differ by less are equal: the same rho summed in another order must not count as more extreme."""
 
+DIFFERENCES = ("max_abs_difference", "median_abs_difference", "max_relative_difference")
+"""What :func:`rho_differences` says of the pairs of two models."""
+
 
 def isotropic_mean(d_model: int, d_head: int, other: int | None = None) -> float:
     """Isotropic value of rho: the mean ``max(p, q) / D`` over two independent uniform random subspaces (RW 5.1)."""
@@ -142,6 +145,34 @@ def upper_median_layer(spreads: Float[np.ndarray, " layer"]) -> int | None:
     return int(order[len(order) // 2]) if len(order) else None
 
 
+def rho_differences(
+    one: Float[np.ndarray, "*condition pair"], other: Float[np.ndarray, "*condition pair"]
+) -> dict[str, float | int]:
+    """Differences of two models' overlaps, pair by pair, over everything given (RW section 5.5).
+
+    An overlap does not change when both spaces are rotated together: equal overlaps do not say that the spaces stayed
+    where they were.
+
+    Parameters
+    ----------
+    one, other
+        Overlaps of the same pairs of heads in both models; pairs that are undefined in either are left out.
+
+    Returns
+    -------
+    dict
+        ``n_pairs``; ``max_abs_difference`` and ``median_abs_difference``; ``max_relative_difference``, relative to the
+        first model's overlap (infinite where only that is zero). NaN without a pair.
+    """
+    defined = np.isfinite(one) & np.isfinite(other)
+    difference, size = np.abs(one - other)[defined], one[defined]
+    if not difference.size:
+        return {"n_pairs": 0, **dict.fromkeys(DIFFERENCES, np.nan)}
+    relative = np.divide(difference, size, out=np.where(difference > 0, np.inf, 0.0), where=size > 0)
+    values = (difference.max(), np.median(difference), relative.max())
+    return {"n_pairs": difference.size, **{name: float(value) for name, value in zip(DIFFERENCES, values, strict=True)}}
+
+
 def _at_least_as_extreme(observed: np.ndarray, samples: np.ndarray, alternative: str) -> np.ndarray:
     tie = TIE_RTOL * np.abs(observed) + TIE_ATOL
     # A comparison with NaN is False: undefined samples are never extreme.
@@ -153,13 +184,13 @@ def _beyond_all(observed: np.ndarray, samples: np.ndarray, alternative: str) -> 
     return np.asarray(none_as_extreme & np.isfinite(samples).any(axis=0) & np.isfinite(observed))
 
 
-def _quantiles(values: np.ndarray, shares: tuple[float, ...], axis: int) -> list[np.ndarray]:
+def _quantiles(values: np.ndarray, fractions: tuple[float, ...], axis: int) -> list[np.ndarray]:
     if np.isfinite(values).all():
-        return [np.asarray(quantile) for quantile in np.quantile(values, shares, axis=axis)]
+        return [np.asarray(quantile) for quantile in np.quantile(values, fractions, axis=axis)]
     # Needed only where something is undefined, and half a second to import.
     from scipy import stats
 
-    return [np.asarray(stats.quantile(values, share, axis=axis, nan_policy="omit")) for share in shares]
+    return [np.asarray(stats.quantile(values, fraction, axis=axis, nan_policy="omit")) for fraction in fractions]
 
 
 def _divided(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:

@@ -13,13 +13,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 from jaxtyping import Float, Int
 from tqdm import tqdm
 
-from headspaces.devices import Array, Place, unmoved
+from headspaces.devices import Array, ToDevice, identity
 from headspaces.geometry.bases import RANK_RTOL
 from headspaces.geometry.closest_pair import pairs_within
 from headspaces.geometry.pairs import layer_overlaps, normalised, smaller_ranks
@@ -32,7 +33,7 @@ NULL_MODELS: Mapping[str, Callable[[Array, np.random.Generator], Array]] = {
     "rotation": rotated,
     "reassignment": reassigned,
 }
-"""By name, how a null model redraws the matrix that stacks a layer's spaces of one kind."""
+"""By name, how RW's null models redraw the matrix that stacks a layer's spaces of one kind."""
 
 RANDOM_PAIRS = 100
 """Pairs of random subspaces that are drawn beside the analytic mean and deviation, as many as RW has."""
@@ -60,8 +61,8 @@ class NullRun:
         By kind, the layer whose pairs are all kept (RW figure 2); a kind that is missing keeps none.
     rtol
         Singular values above this part of a head's largest one count towards its rank.
-    place
-        Puts an array where the work is to be done: as it is by default, or on a GPU as a torch tensor.
+    to_device
+        Moves an array to the device that computes: by default it stays, on a GPU it is a torch tensor.
     """
 
     factors: Callable[[int, str], Float[np.ndarray, "head d_model d_head"]]
@@ -72,7 +73,32 @@ class NullRun:
     dtype: str = "float64"
     figure_layers: Mapping[str, int | None] = field(default_factory=dict)
     rtol: float = RANK_RTOL
-    place: Place = unmoved
+    to_device: ToDevice = identity
+
+    fewest_heads: ClassVar[int] = 2
+    """Live heads of a kind that the statistics within a layer need."""
+
+    def draw(
+        self, null: str, layer: int, kind: str, sample: int
+    ) -> tuple[Float[Array, "head d_model d_head"], Int[np.ndarray, " head"]]:
+        """Draw a layer's spaces of one kind: orthonormal bases where the work is done, and ranks."""
+        factors = self.factors(layer, kind)
+        n_heads, d_model, d_head = factors.shape
+        # A common power of two changes no space and no digit; it keeps squares inside the range of float32.
+        _, exponent = np.frexp(np.abs(factors).max(initial=0.0))
+        scaled = np.ldexp(factors, 1 - exponent).astype(self.dtype)
+        columns = self.to_device(scaled.transpose(0, 2, 1).reshape(-1, d_model))
+        columns = NULL_MODELS[null](columns.T, generator(self.seed, self.model, layer, kind, null, sample)).T
+        return orthonormalised(columns.reshape(n_heads, d_head, d_model).swapaxes(1, 2), self.rtol)
+
+    def statistics(self, rho: Float[np.ndarray, "condition pair"]) -> dict[str, Float[np.ndarray, " condition"]]:
+        """Summarise a sample's pairs by condition."""
+        return pair_statistics(rho)
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """Settings of the null model itself, which all its shards share."""
+        return {}
 
     @property
     def readers(self) -> str:
@@ -98,7 +124,7 @@ def null_shard(run: NullRun, null: str, samples: range) -> dict[str, np.ndarray]
     run
         The model and how it is sampled.
     null
-        ``rotation`` or ``reassignment``.
+        Its name: ``rotation`` or ``reassignment``, or ``swap`` for a :class:`headspaces.nulls.swap_run.SwapRun`.
     samples
         Numbers of the samples.
 
@@ -115,13 +141,16 @@ def null_shard(run: NullRun, null: str, samples: range) -> dict[str, np.ndarray]
                                                                                          all pairs
         ``cross/O{Y}/{null}/spread``            sample, writer_ and reader_layer  1      deviation of rho, ddof = 0
         ``cross/O{Y}/{null}/mean``              the same                          1      mean of rho
+        ``…/swap/max``, ``…/swap/skewness``     as the spread, within and across  1      largest rho; third central
+                                                                                         moment over spread cubed
         ``pairs/{X}/{null}/rho``                sample, pair                      1      rho of all pairs i < j of one
                                                                                          layer, by i, then j
         ``pairs/{X}/layer``                     none                              1      that layer
         ======================================= ================================= ====== ===========================
 
-        All float64 but the layer. NaN where nothing is defined: within a layer that has one space of the kind, where
-        the reader is not later than the writer, for pairs with a space of dimension zero.
+        All float64 but the layer. NaN where nothing is defined: within a layer that has one space of the kind (for the
+        swap null, fewer than three that are not of dimension zero), where the reader is not later than the writer, for
+        pairs with a space of dimension zero.
     """
     parts: list[dict[str, np.ndarray]] = []
     steps = run.shape.n_layers * (len(run.kinds) + len(run.readers))
@@ -142,18 +171,18 @@ def sample_statistics(
     angles: dict[str, list[float]] = {kind: [] for kind in run.kinds}
     draws = [(layer, kind) for layer in range(run.shape.n_layers) for kind in run.kinds]
     draw = partial(_drawn_layer, run, null, sample, bases)
-    on_cpu = is_numpy_array(run.place(np.zeros(1)))
+    on_cpu = is_numpy_array(run.to_device(np.zeros(1)))
     for (_, kind), (pairs, angle) in zip(draws, map_in_order(draw, draws, parallel=on_cpu), strict=True):
         rho[kind].append(pairs)
         angles[kind].append(angle)
         on_steps(1)
     for kind in run.kinds:
-        for name, values in pair_statistics(np.stack(rho[kind])).items():
+        for name, values in run.statistics(np.stack(rho[kind])).items():
             arrays[f"within/{kind}/{null}/{name}"] = values
         arrays[f"within/{kind}/{null}/min_angle"] = np.array(angles[kind])
         if (layer := run.figure_layers.get(kind)) is not None:
             arrays[f"pairs/{kind}/{null}/rho"] = rho[kind][layer]
-    arrays |= _across_statistics(bases, null)
+    arrays |= _across_statistics(run, null, bases)
     on_steps(run.shape.n_layers * len(run.readers))
     return arrays
 
@@ -172,7 +201,7 @@ class _SampleBases:
             n_readers += shape.n_heads(kind)
         self._stacks = {}
         if self.readers:
-            example = run.place(np.zeros(1, run.dtype))
+            example = run.to_device(np.zeros(1, run.dtype))
             xp = array_namespace(example)
             for name, n_heads in (("O", shape.n_heads("O")), ("R", n_readers)):
                 size = (shape.n_layers, n_heads, columns, shape.d_model)
@@ -198,21 +227,15 @@ def _drawn_layer(
 ) -> tuple[Float[np.ndarray, " pair"], float]:
     """Draw a layer's spaces of one kind; rho of its pairs and their smallest angle."""
     layer, kind = which
-    factors = run.factors(layer, kind)
-    n_heads, d_model, d_head = factors.shape
-    # A common power of two changes no space and no digit; it keeps squares inside the range of float32.
-    _, exponent = np.frexp(np.abs(factors).max(initial=0.0))
-    scaled = np.ldexp(factors, 1 - exponent).astype(run.dtype)
-    columns = run.place(scaled.transpose(0, 2, 1).reshape(-1, d_model))
-    rng = generator(run.seed, run.model, layer, kind, null, sample)
-    columns = NULL_MODELS[null](columns.T, rng).T
-    basis, rank = orthonormalised(columns.reshape(n_heads, d_head, d_model).swapaxes(1, 2), run.rtol)
+    basis, rank = run.draw(null, layer, kind, sample)
     bases.keep(layer, kind, basis, rank)
+    if np.count_nonzero(rank) < run.fewest_heads:
+        return np.full(math.comb(len(rank), 2), np.nan), np.nan
     squared, angle = pairs_within(basis, rank)
-    return normalised(squared, smaller_ranks(rank, rank)[np.triu_indices(n_heads, 1)]), angle
+    return normalised(squared, smaller_ranks(rank, rank)[np.triu_indices(len(rank), 1)]), angle
 
 
-def _across_statistics(bases: _SampleBases, null: str) -> dict[str, np.ndarray]:
+def _across_statistics(run: NullRun, null: str, bases: _SampleBases) -> dict[str, np.ndarray]:
     if not bases.readers:
         return {}
     squared = bases.across()
@@ -222,8 +245,8 @@ def _across_statistics(bases: _SampleBases, null: str) -> dict[str, np.ndarray]:
     for kind in bases.readers:
         smaller = np.minimum(bases.ranks["O"][writer][:, :, None], bases.ranks[kind][reader][:, None, :])
         rho = normalised(squared[writer, reader][:, :, bases.heads(kind)], smaller)
-        for name, values in pair_statistics(rho.reshape(len(rho), math.prod(rho.shape[1:]))).items():
-            if name in ("spread", "mean"):
+        for name, values in run.statistics(rho.reshape(len(rho), math.prod(rho.shape[1:]))).items():
+            if name not in ("median", "p95"):
                 full = np.full((n_layers, n_layers), np.nan)
                 full[writer, reader] = values
                 arrays[f"cross/O{kind}/{null}/{name}"] = full

@@ -14,6 +14,9 @@ from headspaces.nulls.samples import NullRun
 OWN_ATTRIBUTES = {"null", "first_sample", "n_samples", "package_version", "device"}
 """Attributes of a shard's file in which it may differ from another shard of the model."""
 
+OF_ONE_NULL = {"code_sha256", "burn_in", "sweeps"}
+"""Attributes that only the shards of one null model share."""
+
 
 @dataclass(frozen=True)
 class Shard:
@@ -37,6 +40,7 @@ class Shard:
 def shard_attributes(run: NullRun, null: str, samples: range) -> dict[str, str | int | float]:
     """Describe a shard; the numbers of its samples are consecutive."""
     return {
+        **run.settings,
         "model": run.model,
         "seed": run.seed,
         "nulls_dtype": run.dtype,
@@ -68,10 +72,12 @@ def merge_shards(shards: Sequence[Shard], n_samples: int) -> dict[str, np.ndarra
         If shards differ in what they must share, or samples are missing or there twice.
     """
     for shard in shards[1:]:
-        _check_same(shards[0], shard)
+        _check_same(shards[0], shard, OWN_ATTRIBUTES | OF_ONE_NULL)
     merged: dict[str, np.ndarray] = {}
     for null in dict.fromkeys(shard.attributes["null"] for shard in shards):
         own = sorted(_of_null(shards, null), key=lambda shard: int(shard.attributes["first_sample"]))
+        for shard in own[1:]:
+            _check_same(own[0], shard, OWN_ATTRIBUTES)
         _check_sequence(own, null, n_samples)
         for name, array in own[0].arrays.items():
             parts = [shard.arrays[name] for shard in own]
@@ -83,8 +89,8 @@ def _of_null(shards: Sequence[Shard], null: str) -> Iterator[Shard]:
     return (shard for shard in shards if shard.attributes["null"] == null)
 
 
-def _check_same(first: Shard, shard: Shard) -> None:
-    for key in sorted({*first.attributes, *shard.attributes} - OWN_ATTRIBUTES):
+def _check_same(first: Shard, shard: Shard, own: set[str]) -> None:
+    for key in sorted({*first.attributes, *shard.attributes} - own):
         expected, found = (one.attributes.get(key) for one in (first, shard))
         if expected != found:
             raise InputError(

@@ -20,7 +20,8 @@ from markupsafe import Markup
 
 from headspaces.files import whole_file
 from headspaces.report.html import render_page
-from headspaces.report.results import NULLS, Comparison, ModelResults
+from headspaces.report.results import Comparison, ModelResults
+from headspaces.spaces import NULLS
 from headspaces.store import dataset_names, read_arrays
 
 STRONGEST = 500
@@ -40,7 +41,7 @@ Packed = dict[str, Any]
 ReadBasis = Callable[[str, int], Float[np.ndarray, "head d_model d_head"]]
 
 
-def strongest_pairs(comparison: Comparison) -> Int[np.ndarray, " pair"]:
+def pairs_with_curves(comparison: Comparison) -> Int[np.ndarray, " pair"]:
     """Return flat indices (condition, pair) of the pairs with the largest rho, descending; all where they are few."""
     rho = comparison.rho.ravel()
     defined = np.flatnonzero(np.isfinite(rho))
@@ -63,8 +64,8 @@ def principal_cosines(
     Returns
     -------
     dict of arrays
-        By comparison (``O`` … ``OV``), in the order of :func:`strongest_pairs`: cosines in descending order, NaN beyond
-        the smaller of the two ranks.
+        By comparison (``O`` … ``OV``), in the order of :func:`pairs_with_curves`: cosines in descending order, NaN
+        beyond the smaller of the two ranks.
     """
     read = lru_cache(maxsize=8)(read_basis)
     results = ModelResults(str(attributes["model"]), attributes, overlaps)
@@ -93,7 +94,7 @@ def stored_bases(paths: Sequence[str | Path]) -> ReadBasis:
 
 def _cosines(comparison: Comparison, overlaps: Mapping[str, np.ndarray], read: ReadBasis) -> np.ndarray:
     left, right = comparison.spaces[0], comparison.spaces[-1]
-    chosen = strongest_pairs(comparison)
+    chosen = pairs_with_curves(comparison)
     if not len(chosen):
         return np.empty((0, 0))
     conditions, pairs = np.divmod(chosen, comparison.n_pairs)
@@ -219,7 +220,7 @@ def _comparison(comparison: Comparison, share: float, cosines: np.ndarray | None
         if f"cross/{comparison.spaces}/{name}" in comparison.model.overlaps:
             quantities[name] = comparison.model.across_values(comparison.spaces, name)
     kept = _kept(comparison, share)
-    strongest = strongest_pairs(comparison)
+    strongest = pairs_with_curves(comparison)
     packed: Packed = {
         "scope": comparison.scope,
         "rows": rows,

@@ -10,13 +10,13 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
-from headspaces.files import whole_file
+from headspaces.text_tables import write_csv
 from headspaces.weights.blocks import read_metadata
 from headspaces.weights.formats.safetensors_header import read_header
 
@@ -111,10 +111,7 @@ def _largest_difference(one: Mapping[str, np.ndarray], other: Mapping[str, np.nd
 
 def write_duplicates(found: Sequence[Duplicate], path: str | Path) -> None:
     """Write one row per pair of models as CSV; only the header where there is none."""
-    with whole_file(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.DictWriter(file, list(Duplicate.__dataclass_fields__), lineterminator="\n")
-        rows.writeheader()
-        rows.writerows(asdict(duplicate) for duplicate in found)
+    write_csv(list(Duplicate.__dataclass_fields__), map(astuple, found), path)
 
 
 def read_duplicates(path: str | Path) -> list[Duplicate]:

@@ -1,7 +1,7 @@
-"""The report of a study as one page: scorecard, figures and tables with what to look at, models, provenance.
+"""The report of a study as one page: scorecard, figures and tables with what to look at, models, record.
 
 The page is self-contained but for the files that it links, which lie beside it: every table and figure as PDF, CSV,
-LaTeX and so on, and the interactive page of every model. Rows are those of the tables' and the scorecard's Markdown.
+LaTeX and so on, and the interactive page of every model.
 """
 
 from __future__ import annotations
@@ -9,25 +9,21 @@ from __future__ import annotations
 import base64
 import csv
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
-import jinja2
-
 from headspaces.files import whole_file
+from headspaces.report.document import MISSING, TextTable, read_sections, text_table
 from headspaces.report.duplicates import read_duplicates
 from headspaces.report.html import render_page
-from headspaces.report.page_text import TextTable, read_sections
-from headspaces.report.run_record import Provenance
-from headspaces.study.items import FIGURES, TABLES, Item
+from headspaces.report.run_record import RunRecord
+from headspaces.report.scorecard import VERDICTS
+from headspaces.study.items import FIGURES, TABLES
 
-_VERDICTS = ("differs", "matches", "other weights", "not run")
 _OWN = frozenset({"model", "source", "revision", "format", "format_version", "package_version"})
 """Attributes of every stage's file that the table of models shows, or that say nothing to a reader."""
 
@@ -39,15 +35,13 @@ class StudyFiles:
     Attributes
     ----------
     scorecard
-        ``scorecard.md``, with ``.csv``.
+        ``scorecard.json``, with ``.csv`` and ``.md``.
     duplicates
         ``duplicates.csv``: models that turned out to be one.
     tables, figures
-        By name: Markdown, with ``.csv`` and ``.tex``; PNG, with ``.pdf`` and ``.csv``.
+        By name: JSON, with ``.csv``, ``.md`` and ``.tex``; PNG, with ``.pdf`` and ``.csv``.
     atlases
         By model, its interactive page.
-    captions
-        What to look at in a ``table`` and a ``figure``: Snakemake's caption files.
     """
 
     scorecard: str | Path
@@ -55,7 +49,6 @@ class StudyFiles:
     tables: Mapping[str, Path] = field(default_factory=dict)
     figures: Mapping[str, Path] = field(default_factory=dict)
     atlases: Mapping[str, Path] = field(default_factory=dict)
-    captions: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,7 @@ def by_name(paths: Iterable[str | Path]) -> dict[str, Path]:
     return {Path(path).stem: Path(path) for path in paths}
 
 
-def write_report(study: str, files: StudyFiles, provenance: Provenance, path: str | Path) -> None:
+def write_report(study: str, files: StudyFiles, record: RunRecord, path: str | Path) -> None:
     """Write a study's page, whole or not at all.
 
     Parameters
@@ -80,61 +73,48 @@ def write_report(study: str, files: StudyFiles, provenance: Provenance, path: st
         Its name.
     files
         What is shown; addresses on the page are relative to it.
-    provenance
+    record
         What it was made from.
     path
         The HTML file.
     """
-    page = report_page(study, files, provenance, Path(path).parent)
+    page = report_page(study, files, record, Path(path).parent)
     with whole_file(path) as beside:
         beside.write_text(page, encoding="utf-8", newline="\n")
 
 
-def report_page(study: str, files: StudyFiles, provenance: Provenance, folder: Path) -> str:
+def report_page(study: str, files: StudyFiles, record: RunRecord, folder: Path) -> str:
     """Return a study's page; parameters as in :func:`write_report`, ``folder`` is where the page goes."""
     return render_page(
         "report",
         study=study,
-        models=list(provenance.attributes),
+        models=list(record.attributes),
         scorecard=_scorecard(Path(files.scorecard), folder),
         duplicates=read_duplicates(files.duplicates),
         duplicates_link=Link(_address(Path(files.duplicates), folder), "CSV"),
         figures=list(_figures(files, folder)),
         tables=list(_tables(files, folder)),
-        model_table=_model_table(provenance),
+        model_table=_model_table(record),
         atlases={model: _address(path, folder) for model, path in files.atlases.items()},
-        stage_facts=_stage_facts(provenance),
-        notes_of=provenance.notes,
-        left_out=provenance.left_out,
-        settings=list(_flat(provenance.settings)),
-        costs=_cost_table(provenance),
-        software=provenance.software,
-        machine=provenance.machine,
+        stage_facts=_stage_facts(record),
+        notes_of={model: note.split("; ") for model, note in record.notes.items()},
+        left_out=record.left_out,
+        settings=list(_flat(record.settings)),
+        costs=_cost_table(record),
+        software=record.software,
+        machine=record.machine,
     )
-
-
-def heading(name: str) -> str:
-    """Return the heading of a table or figure: ``Table 4``, ``Right tail``, ``PK table 1``."""
-    words = re.sub(r"(table|figure)(\d)", r"\1 \2", name).replace("_", " ")
-    return "PK" + words[2:] if words.startswith("pk ") else words[:1].upper() + words[1:]
-
-
-def read_caption(path: str | Path, kind: str, name: str) -> str:
-    """Return what to look at in a table or figure, from the caption file that Snakemake's own report uses, too."""
-    text = Path(path).read_text(encoding="utf-8")
-    template = jinja2.Environment(autoescape=False).from_string(text)  # noqa: S701 (text, escaped by the page)
-    return " ".join(template.render(snakemake=SimpleNamespace(wildcards={kind: name})).split())
 
 
 def _scorecard(path: Path, folder: Path) -> dict[str, Any]:
     with path.with_suffix(".csv").open(encoding="utf-8", newline="") as file:
         counts = Counter(row["verdict"] for row in csv.DictReader(file))
-    summary, *verdicts = [section for section in read_sections(path) if section.tables]
+    summary, *verdicts = read_sections(path)
     return {
-        "counts": [(verdict, counts[verdict]) for verdict in _VERDICTS],
+        "counts": [(verdict, counts[verdict]) for verdict in VERDICTS],
         "said": summary.paragraphs,
-        "summary": summary.tables[0],
-        "verdicts": [(re.sub(r" \(\d+\)$", "", part.heading).lower(), part) for part in verdicts],
+        "summary": summary.table,
+        "verdicts": verdicts,
         "links": _links(path, ("csv", "md"), folder),
     }
 
@@ -144,7 +124,7 @@ def _figures(files: StudyFiles, folder: Path) -> Iterator[dict[str, Any]]:
         picture = base64.b64encode(path.read_bytes()).decode("ascii")
         numbers = path.with_suffix(".csv").read_text(encoding="utf-8").splitlines()
         yield {
-            **_described("figure", name, FIGURES, files),
+            "item": FIGURES[name],
             # Without numbers the picture only says that there is nothing to draw: the page says it in its own words.
             "picture": f"data:image/png;base64,{picture}" if len(numbers) > 1 else "",
             "links": _links(path, ("pdf", "png", "csv"), folder),
@@ -154,18 +134,7 @@ def _figures(files: StudyFiles, folder: Path) -> Iterator[dict[str, Any]]:
 def _tables(files: StudyFiles, folder: Path) -> Iterator[dict[str, Any]]:
     for name, path in files.tables.items():
         (section,) = read_sections(path)
-        yield {
-            **_described("table", name, TABLES, files),
-            "table": section.tables[0],
-            "notes": section.items,
-            "links": _links(path, ("csv", "md", "tex"), folder),
-        }
-
-
-def _described(kind: str, name: str, items: Mapping[str, Item], files: StudyFiles) -> dict[str, Any]:
-    item = items[name]
-    look = read_caption(files.captions[kind], kind, name) if kind in files.captions else ""
-    return {"name": name, "heading": heading(name), "title": item.title, "look": look, "notes": item.notes}
+        yield {"item": TABLES[name], "section": section, "links": _links(path, ("csv", "md", "tex"), folder)}
 
 
 def _links(path: Path, endings: tuple[str, ...], folder: Path) -> list[Link]:
@@ -177,23 +146,23 @@ def _address(path: Path, folder: Path) -> str:
     return quote(Path(os.path.relpath(path, folder)).as_posix())
 
 
-def _model_table(provenance: Provenance) -> TextTable:
+def _model_table(record: RunRecord) -> TextTable:
     names = {
         "source": "source", "revision": "revision", "n_layers": "layers", "n_query_heads": "query heads",
         "n_kv_heads": "key-value heads", "d_model": "D", "d_head": "d", "kinds": "kinds", "norm": "norm",
         "fold": "norm folded", "dtype": "arithmetic", "package_version": "headspaces",
     }  # fmt: skip
     rows = []
-    for model, stages in provenance.attributes.items():
+    for model, stages in record.attributes.items():
         attributes = next(iter(stages.values()), {})
-        rows.append([model, *(_shown(attributes.get(key, "–")) for key in names)])
-    return TextTable(["model", *names.values()], rows)
+        rows.append([model, *(_shown(attributes.get(key, MISSING)) for key in names)])
+    return text_table(["model", *names.values()], rows)
 
 
-def _stage_facts(provenance: Provenance) -> dict[str, dict[str, list[tuple[str, str]]]]:
+def _stage_facts(record: RunRecord) -> dict[str, dict[str, list[tuple[str, str]]]]:
     """By model and stage, what a file says beyond what the first stage's file says."""
     facts: dict[str, dict[str, list[tuple[str, str]]]] = {}
-    for model, stages in provenance.attributes.items():
+    for model, stages in record.attributes.items():
         first = next(iter(stages.values()), {})
         for stage, attributes in stages.items():
             own = [(key.replace("_", " "), _shown(value)) for key, value in sorted(attributes.items())
@@ -203,7 +172,7 @@ def _stage_facts(provenance: Provenance) -> dict[str, dict[str, list[tuple[str, 
     return facts
 
 
-def _cost_table(provenance: Provenance) -> TextTable:
+def _cost_table(record: RunRecord) -> TextTable:
     header = ["stage", "model, study or text", "jobs", "seconds", "CPU seconds", "largest job (MiB)"]
     rows = [
         [
@@ -212,11 +181,11 @@ def _cost_table(provenance: Provenance) -> TextTable:
             str(cost.n_jobs),
             f"{cost.seconds:.1f}",
             f"{cost.cpu_seconds:.1f}",
-            "–" if cost.peak_mib is None else f"{cost.peak_mib:.0f}",
+            MISSING if cost.peak_mib is None else f"{cost.peak_mib:.0f}",
         ]
-        for cost in provenance.costs
+        for cost in record.costs
     ]
-    return TextTable(header, rows)
+    return text_table(header, rows)
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

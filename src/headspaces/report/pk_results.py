@@ -1,4 +1,4 @@
-"""What the affinity and attention stages found for the models of a study, as tables and figures need it."""
+"""Results of the affinity and attention stages for the models of a study, as tables and figures need it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from headspaces.affinity.classes import HeadClasses, classes_by_pattern, stored_head_classes
-from headspaces.affinity.graph import TYPES, HeadGraph, build_graph, strongest_edges
+from headspaces.affinity.graph import HeadGraph, build_graph, strongest_edges
 from headspaces.report.results import Arrays, ModelResults
-from headspaces.spaces import Shape
+from headspaces.spaces import ACROSS, Shape
 
 GPT2_SMALL = Shape(n_layers=12, d_model=768, n_query_heads=12, n_kv_heads=12, d_head=64)
 """PK's numbers stand beside a model of this shape."""
@@ -57,7 +57,7 @@ def classes_of(model: ModelResults) -> HeadClasses | None:
 def graphs(models: Sequence[ModelResults], score: str) -> Iterator[tuple[ModelResults, HeadClasses | None, HeadGraph]]:
     """Make the graph of the strongest edges of every model that has a score."""
     for model, arrays in measured(models):
-        if all(f"{score}/{kind}" in arrays for kind in TYPES):
+        if all(f"{score}/{kind}" in arrays for kind in ACROSS):
             classes = classes_of(model)
             yield model, classes, build_graph(strongest_edges(arrays, score), score, shape_of(model), classes)
 

@@ -1,4 +1,4 @@
-"""What the stages found for one model, cut into the comparisons of RW section 5.
+"""Results of the stages for one model, cut into the comparisons of RW section 5.
 
 A *condition* is one layer (spaces of one kind within it) or one pair of a writer layer and a later reader layer; a
 *comparison* is all conditions of the same spaces. Tables and figures are functions of these.
@@ -6,7 +6,7 @@ A *condition* is one layer (spaces of one kind within it) or one pair of a write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +17,10 @@ from jaxtyping import Float, Int
 
 from headspaces.errors import check_own
 from headspaces.geometry.statistics import isotropic_mean, isotropic_sd, pair_statistics
-from headspaces.spaces import KINDS
+from headspaces.spaces import KINDS, NULLS
 from headspaces.store import dataset_names, read_arrays, read_attributes
 
 Arrays = Mapping[str, np.ndarray]
-NULLS = ("rotation", "reassignment")
-"""The null models that keep the learnt weights (RW section 5.1)."""
 
 
 class StoredArrays(Mapping[str, np.ndarray]):
@@ -227,6 +225,21 @@ class ModelResults:
             names = [name for name in self.nulls or () if name.startswith(start)]
             found[null] = {name.removeprefix(start): cut((self.nulls or {})[name]) for name in names}
         return found
+
+
+def compare_all(models: Iterable[ModelResults]) -> Iterator[Comparison]:
+    """Make every comparison of every model."""
+    return (comparison for model in models for comparison in model.compare_all())
+
+
+def compare_within(models: Iterable[ModelResults]) -> Iterator[Comparison]:
+    """Make every comparison within layers of every model."""
+    return (model.within(kind) for model in models for kind in model.kinds)
+
+
+def compare_across(models: Iterable[ModelResults]) -> Iterator[Comparison]:
+    """Make every comparison across layers of every model."""
+    return (comparison for model in models for comparison in model.compare_across())
 
 
 def read_results(name: str, files: Mapping[str, str | Path]) -> ModelResults:

@@ -1,4 +1,4 @@
-"""What a study was made from and what it cost: sources and revisions, settings, software, machine, time and memory."""
+"""The record of a run, its origin and its cost: sources and revisions, settings, software, machine, time and memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class StageCost:
 
 
 @dataclass(frozen=True)
-class Provenance:
+class RunRecord:
     """All that a report says about where its numbers come from.
 
     Attributes
@@ -54,7 +54,7 @@ class Provenance:
     attributes
         By model and stage, the root attributes of the stage's file.
     notes
-        By model, what its headers have to say.
+        By model, what its row or its headers have to say; several remarks are parted by semicolons.
     left_out
         By model, the stages that it does not have, with the reason.
     settings
@@ -66,7 +66,7 @@ class Provenance:
     """
 
     attributes: Mapping[str, Mapping[str, Mapping[str, Any]]]
-    notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     costs: Sequence[StageCost] = ()

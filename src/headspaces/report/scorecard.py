@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from headspaces.files import whole_file
-from headspaces.report.tables.writing import escape_markdown
+from headspaces.report.document import MISSING, Section, TextTable, sort_key, text_table, write_sections
+from headspaces.report.tidy_frames import write_frame
 from headspaces.study.items import TABLES as ITEMS
-from headspaces.study.published import COLUMNS, Address, Interval, Published, compared_as, read_published
-
-__all__ = [
-    "compared_as",
-    "difference",
-    "measure",
-    "read_published",
-    "read_tables",
-    "scorecard",
-    "summary",
-    "verdict",
-    "write_scorecard",
-]
+from headspaces.study.published import COLUMNS, Address, Interval, Published
 
 MATCHES, DIFFERS, OTHER_WEIGHTS, NOT_RUN = "matches", "differs", "other weights", "not run"
 VERDICTS = (DIFFERS, MATCHES, OTHER_WEIGHTS, NOT_RUN)
@@ -214,35 +203,40 @@ def summary(card: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_scorecard(
-    card: pd.DataFrame, csv_path: str | Path, markdown_path: str | Path, published_as: Mapping[str, str] | None = None
+    card: pd.DataFrame,
+    csv_path: str | Path,
+    markdown_path: str | Path,
+    data_path: str | Path,
+    published_as: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the scorecard as CSV (every digit) and as Markdown (counts, then what differs, matches, …).
+    """Write the scorecard as CSV (every digit), and as Markdown and JSON (counts, then what differs, matches, …).
 
-    ``published_as`` says of a model which published one it was compared as (:func:`compared_as`).
+    ``published_as`` says of a model which published one it was compared as
+    (:func:`headspaces.study.published.compared_as`).
     """
-    with whole_file(csv_path) as path:
-        card.to_csv(path, index=False, float_format="%.12g", lineterminator="\n")
-    with whole_file(markdown_path) as path:
-        path.write_text(markdown(card, published_as), encoding="utf-8")
+    write_frame(card, csv_path)
+    write_sections(sections(card, published_as), markdown_path, data_path)
 
 
-def markdown(card: pd.DataFrame, published_as: Mapping[str, str] | None = None) -> str:
-    """Return the scorecard as a page for the reader; parameters as in :func:`write_scorecard`."""
-    counts = summary(card)
-    lines = ["# Published and measured numbers", ""]
-    for model, name in (published_as or {}).items():
-        said = f"{model} was compared as {name}: it answers for every number that the papers print of {name}."
-        lines += [escape_markdown(said), ""]
+def sections(card: pd.DataFrame, published_as: Mapping[str, str] | None = None) -> list[Section]:
+    """Return the scorecard for a reader: the counts, then one section a verdict; parameters as for the files."""
+    said = [
+        f"{model} was compared as {name}: it answers for every number that the papers print of {name}."
+        for model, name in (published_as or {}).items()
+    ]
     if not (card["verdict"] != NOT_RUN).any():
-        lines += ["The papers print no number of the models of this report.", ""]
-    lines += _table(list(counts.columns), counts.astype(str).to_numpy().tolist())
-    for name in VERDICTS:
-        part = card[card["verdict"] == name]
-        if len(part):
-            header = ["number", "place", "model", "published", "measured", "difference", "tolerance", "unit", "why"]
-            lines += ["", f"## {name.capitalize()} ({len(part)})", "", _MEANING[name], ""]
-            lines += _table(header, [_printed(dict(zip(part.columns, row))) for row in part.itertuples(index=False)])
-    return "\n".join(lines) + "\n"
+        said.append("The papers print no number of the models of this report.")
+    counts = summary(card)
+    table = text_table(list(counts.columns), counts.astype(str).to_numpy().tolist())
+    parts = {name: card[card["verdict"] == name] for name in VERDICTS}
+    return [
+        Section(table, heading="Published and measured numbers", paragraphs=said),
+        *(
+            Section(_printed_table(part), heading=f"{name.capitalize()} ({len(part)})", paragraphs=[_MEANING[name]])
+            for name, part in parts.items()
+            if len(part)
+        ),
+    ]
 
 
 _MEANING = {
@@ -260,20 +254,29 @@ _MEANING = {
 _SIGNS = {"equal": "", "at_most": "≤ ", "at_least": "≥ ", "within": "within "}
 
 
-def _printed(row: Mapping[str, Any]) -> list[str]:
-    why = row["reason"] or row["why"]
+def _printed_table(part: pd.DataFrame) -> TextTable:
+    header = ["number", "place", "model", "published", "measured", "difference", "tolerance", "unit", "why"]
+    table = text_table(header, [_printed(row) for row in part.to_dict("records")])
+    keys = dict(zip(header, table.keys))
+    # A range or a bound sorts by its number.
+    for name, column in {"published": "published_low", "measured": "measured_low", "difference": "difference"}.items():
+        keys[name] = [sort_key(value) for value in part[column]] if part[column].notna().any() else None
+    return replace(table, keys=list(keys.values()))
+
+
+def _printed(row: Mapping[Any, Any]) -> list[str]:
     status = "" if row["status"] == "stated" else f" ({row['status']})"
     other = f" ({row['measured_model']})" if row["verdict"] == OTHER_WEIGHTS else ""
     return [
-        str(row["id"]),
+        row["id"],
         f"{row['paper']} {row['place']}{status}",
-        str(row["model"]),
-        _SIGNS[str(row["relation"])] + row["published"],
+        row["model"],
+        _SIGNS[row["relation"]] + row["published"],
         _range(row["measured_low"], row["measured_high"]) + other,
         _short(row["difference"], 3),
-        str(row["tolerance"]),
-        str(row["unit"]),
-        str(why),
+        row["tolerance"],
+        row["unit"],
+        row["reason"] or row["why"],
     ]
 
 
@@ -283,10 +286,5 @@ def _range(low: float, high: float) -> str:
 
 def _short(value: float, digits: int = 5) -> str:
     if not math.isfinite(value):
-        return "–" if math.isnan(value) else "∞" if value > 0 else "-∞"
+        return MISSING if math.isnan(value) else "∞" if value > 0 else "-∞"
     return str(int(value)) if float(value).is_integer() else f"{value:.{digits}g}"
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [header, ["---"] * len(header), *([escape_markdown(cell) for cell in row] for row in rows)]
-    return ["| " + " | ".join(cells) + " |" for cells in lines]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from headspaces.files import whole_file
+from headspaces.text_tables import write_csv
 
 TEXT = frozenset({"model", "other", "scope", "spaces", "null", "series", "quantity", "direction"})
 WHOLE = frozenset({
@@ -39,6 +38,16 @@ def tidy(columns: str, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame({column: _series(column, [row.get(column) for row in rows]) for column in names})
 
 
+def plain(columns: str, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Make a frame of rows with these columns, named in one string; types are those of the values."""
+    return pd.DataFrame([dict(row) for row in rows], columns=columns.split())
+
+
+def joined(columns: str, frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Put frames below each other and keep these columns; without a frame there is no row."""
+    return pd.concat(frames, ignore_index=True)[columns.split()] if frames else plain(columns, ())
+
+
 def extremes(values: Float[np.ndarray, " condition"]) -> tuple[float, float, float]:
     """Return the smallest, the median and the largest defined value; NaN three times where there is none."""
     defined = values[np.isfinite(values)]
@@ -57,12 +66,10 @@ def row_means(values: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " ro
     return means
 
 
-def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
+def write_frame(frame: pd.DataFrame, path: str | Path) -> None:
     """Write a frame as one whole CSV file: 12 significant digits, which is what any number of cores agrees on."""
-    with whole_file(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(frame.columns)
-        writer.writerows([exact(cell) for cell in row] for row in frame.itertuples(index=False, name=None))
+    rows = (map(exact, row) for row in frame.itertuples(index=False, name=None))
+    write_csv([str(column) for column in frame.columns], rows, path)
 
 
 def exact(value: Any) -> str:

@@ -6,6 +6,7 @@ a checkpoint's headers only when a source is named on the command line.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,17 +16,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from headspaces.errors import DamagedFileError, InputError
+from headspaces.files import set_aside
 from headspaces.spaces import KINDS
-from headspaces.study.models import Model, model_name, read_models, select_models
+from headspaces.study.models import SMALL_BYTES, Model, read_models, select_models
+from headspaces.study.names import model_name, read_names
+from headspaces.study.schemas import first_error, read_schema
 
 if TYPE_CHECKING:
     from headspaces.weights.headers import Headers
-
-OWN_STUDY = "own"
-"""Study of one source that is named on the command line."""
-
-SMALL_BYTES = 2**31
-"""A model whose float64 bases are smaller is treated as small: run whole, in double precision."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapp
         be read.
     """
     root = Path(root)
-    schema = yaml.safe_load((root / "workflow" / "schemas" / "config.schema.yaml").read_text(encoding="utf-8"))
+    schema = read_schema(root / "workflow" / "schemas" / "config.schema.yaml")
     settings = _overridden(settings, _typed(command_line or {}, schema))
     _check(settings, schema)
     table = Path(settings["models_table"])
@@ -121,11 +119,30 @@ def _check_published(study: Study, table: Path) -> None:
 
 
 def _study(settings: Mapping[str, Any], known: Mapping[str, Model]) -> Study:
-    if (source := settings.get("model")) is not None:
-        models = [known[source]] if source in known else [own_model(str(source))]
-        return Study(OWN_STUDY, {model.name: model for model in models}, settings)
-    models = select_models(known, settings["models"], f"config: models of the study {settings['study']!r}")
-    return Study(settings["study"], {model.name: model for model in models}, settings)
+    names, rows = read_names(), {name: model.source for name, model in known.items()}
+
+    def settled(model: Model) -> Model:
+        name, checkpoint = names.settle(model.name, model.source, settings, rows, chosen=True)
+        return replace(model, name=name, checkpoint=checkpoint)
+
+    if (source := settings.get("model")) is None:
+        if "name" in settings:
+            raise InputError("config: name is that of one model; give model=SOURCE too")
+        chosen = select_models(known, settings["models"], f"config: models of the study {settings['study']!r}")
+        return Study(settings["study"], {model.name: model for model in map(settled, chosen)}, settings)
+    if source in known and "name" not in settings:
+        model = settled(known[source])
+    else:
+        place = known[source].source if source in known else absolute_source(str(source))
+        wanted, reserved = settings.get("name"), {**rows, settings["study"]: "a study"}
+        name, checkpoint = names.settle(wanted or model_name(place), place, settings, reserved, chosen=bool(wanted))
+        model = replace(own_model(place, checkpoint=checkpoint), name=name, checkpoint=checkpoint)
+    return Study(model.name, {model.name: model}, settings)
+
+
+def absolute_source(source: str) -> str:
+    """Return a source so that it says the same from every folder."""
+    return source if source.startswith(("hub:", "wheel:", "toy:")) else str(Path(source).expanduser().resolve())
 
 
 def _exists(path: Path) -> bool:
@@ -143,7 +160,7 @@ def _why_not_run(model: Model) -> str | None:
     return reason_not_to_run(model.source, model.kinds)
 
 
-def own_model(source: str, headers: Headers | None = None) -> Model:
+def own_model(source: str, headers: Headers | None = None, checkpoint: str = "") -> Model:
     """Make the row of a model that has none, from its checkpoint's headers.
 
     Parameters
@@ -152,23 +169,25 @@ def own_model(source: str, headers: Headers | None = None) -> Model:
         Where the model is.
     headers
         What was read there; by default it is read now.
+    checkpoint
+        Name of its weights in the results, where a repository's headers may be known already.
     """
     from headspaces.weights.headers_file import load_headers
     from headspaces.weights.source import read_headers
 
     # A repository's headers are asked for once: jobs on nodes without a network start from the file.
-    known = Path("results/weights") / model_name(source) / "headers.json"
+    known = Path("results/weights") / (checkpoint or model_name(source)) / "headers.json"
     if headers is None and source.startswith("hub:") and known.is_file():
         try:
             headers = load_headers(known)
-        except DamagedFileError:
-            known.unlink()
+        except DamagedFileError as error:
+            logging.getLogger("headspaces").warning("%s", set_aside(error))
         headers = headers if headers and headers.source == source else None
     headers = headers or read_headers(source)
     # A whole repository is fetched and run only where it is small; big bases are kept in float32, good to six digits.
     model = Model(
         name=model_name(source),
-        source=source if source.startswith(("hub:", "wheel:")) else str(Path(source).expanduser().resolve()),
+        source=absolute_source(source),
         kinds=headers.kinds,
         shape=headers.shape,
         note="; ".join(headers.notes),
@@ -203,10 +222,7 @@ def _overridden(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict
 
 
 def _check(settings: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
-    import jsonschema
-
-    error = next(iter(sorted(jsonschema.Draft202012Validator(schema).iter_errors(settings), key=str)), None)
-    if error is None:
+    if (error := first_error(schema, settings)) is None:
         return
     place = ".".join(str(part) for part in error.absolute_path)
     inside = f" in {place!r}" if place else ""
@@ -227,6 +243,3 @@ def _expectation(error: Any) -> str:
     if error.validator == "enum":
         return f"must be one of {', '.join(map(str, error.validator_value))}"
     return f"must have {error.validator} {error.validator_value}"
-
-
-__all__ = ["KINDS", "OWN_STUDY", "Study", "own_model", "read_study"]

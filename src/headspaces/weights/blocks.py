@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headspaces.errors import DamagedFileError, InputError
+from headspaces.files import read_bytes, read_patiently
 from headspaces.spaces import Shape
 from headspaces.weights.formats.dtypes import decode, rescale, scale_block, scale_name
-from headspaces.weights.formats.safetensors_header import read_header
+from headspaces.weights.formats.safetensors_header import parse_header
 from headspaces.weights.headers import TensorHeader
 from headspaces.weights.layout import Layout, layer_tensors
 
@@ -68,14 +69,16 @@ def each_layer(path: str | Path, layers: Iterable[int] | None = None) -> Iterato
     ------
     InputError
         If the file is damaged, of another format, or holds a NaN or an infinity; the message names tensor and head.
+        If the system cannot read it.
     """
     # heads imports numpy, which reading headers does without.
     from headspaces.weights.cutting import cut_layer
 
     path = Path(path)
-    metadata = read_metadata(path)
+    metadata, text = read_metadata(path), _header_text(path)
+    size = read_patiently(path, lambda: path.stat().st_size)
     try:
-        tensors = read_header(path, path.name)
+        tensors = parse_header(text, path.name, size, str(path))
     except InputError as error:
         raise DamagedFileError(path, f"damaged ({error})") from error
     layout, shape = Layout.from_json(metadata["layout"]), Shape(**json.loads(metadata["shape"]))
@@ -99,26 +102,33 @@ def read_metadata(path: str | Path) -> dict[str, str]:
 
     Raises
     ------
-    InputError
+    DamagedFileError
         If the file is not a block of this version.
+    InputError
+        If the system cannot read it.
     """
     path = Path(path)
+    text = _header_text(path)
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > path.stat().st_size:
-                raise ValueError("cut off")
-            header = json.loads(file.read(length))
+        header = json.loads(text)
         metadata: dict[str, str] = header["__metadata__"]
         header_sum = metadata.pop("header_sha256", "")
         found = (metadata["format"], metadata["format_version"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedFileError(path, f"not a readable block of weights ({error})") from error
     if found != (FORMAT, str(FORMAT_VERSION)):
         raise DamagedFileError(path, f"expected {FORMAT} version {FORMAT_VERSION}, found {found[0]} version {found[1]}")
     if header_sum != header_checksum(header):
         raise DamagedFileError(path, "its header is damaged (its checksum differs)")
     return metadata
+
+
+def _header_text(path: Path) -> bytes:
+    length = int.from_bytes(read_bytes(path, 0, 8), "little")
+    text = bytes(read_bytes(path, 8, length))
+    if len(text) < length:
+        raise DamagedFileError(path, "not a readable block of weights (cut off)")
+    return text
 
 
 def header_checksum(header: Mapping[str, object]) -> str:
@@ -146,18 +156,11 @@ def _read_tensor(
     tensor = tensors.get(name)
     if tensor is None:
         raise DamagedFileError(path, f"no tensor {name!r}")
-    data = stored_bytes(path, tensor)
+    data = read_bytes(path, tensor.begin, tensor.size)
     if hashlib.sha256(data).hexdigest() != sums.get(name):
         raise DamagedFileError(path, f"tensor {name!r} is damaged (its checksum differs)")
     dtype, shape = json.loads(metadata.get("ggml", "{}")).get(name, (tensor.dtype, tensor.shape))
-    return decode(data, dtype, tuple(shape), f"{path}: tensor {name!r}")
-
-
-def stored_bytes(path: Path, tensor: TensorHeader) -> bytes:
-    """Read a tensor's bytes from a block."""
-    with path.open("rb") as file:
-        file.seek(tensor.begin)
-        return file.read(tensor.size)
+    return decode(memoryview(data), dtype, tuple(shape), f"{path}: tensor {name!r}")
 
 
 def _check_finite(stack: np.ndarray, where: str, what: str) -> None:

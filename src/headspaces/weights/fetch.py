@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from headspaces.errors import InputError
-from headspaces.files import whole_file
-from headspaces.weights.blocks import FORMAT, FORMAT_VERSION, header_checksum, read_metadata, stored_bytes
+from headspaces.files import read_bytes, whole_file
+from headspaces.weights.blocks import FORMAT, FORMAT_VERSION, header_checksum, read_metadata
 from headspaces.weights.folder import stream_folder
 from headspaces.weights.formats.gguf_header import stream_gguf
 from headspaces.weights.formats.safetensors_header import read_header
@@ -90,10 +90,10 @@ def _stream_kept(
         return None
     sums = json.loads(metadata["sha256"])
     # Read before the block is replaced, and checked: a damaged tensor is fetched again with the others.
-    kept = {name: stored_bytes(path, tensors[name]) for name in names}
+    kept = {name: read_bytes(path, tensors[name].begin, tensors[name].size) for name in names}
     if any(hashlib.sha256(data).hexdigest() != sums[name] for name, data in kept.items()):
         return None
-    return lambda _, wanted: ((name, [kept[name]]) for name in wanted)
+    return lambda _, wanted: ((name, [memoryview(kept[name])]) for name in wanted)
 
 
 def _stored(tensor: TensorHeader) -> TensorHeader:

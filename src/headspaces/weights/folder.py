@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -14,6 +14,7 @@ from headspaces.weights.formats.safetensors_header import MAX_HEADER, read_heade
 from headspaces.weights.formats.torch_load import read_torch
 from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader, unchanged
 from headspaces.weights.known_forms import describe_files
+from headspaces.weights.strays import files_aside
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 TORCH_SINGLE, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -100,7 +101,8 @@ def read_folder(path: Path) -> tuple[str, dict[str, Any], dict[str, TensorHeader
             f"{path}: no config.json; name a folder in Hugging Face layout or a .gguf file. There is {there}"
         )
     config = read_json(path / "config.json")
-    chosen = choose_weights([file.name for file in path.iterdir() if file.is_file()], str(path))
+    names = [file.name for file in path.iterdir() if file.is_file()]
+    chosen = choose_weights(names, lambda index: _is_complete(path / index), str(path))
     place = chosen[0]
     placed = weight_map(read_json(path / place), str(path / place)) if place.endswith(".json") else {}
     tensors: dict[str, TensorHeader] = {}
@@ -116,7 +118,8 @@ def read_folder(path: Path) -> tuple[str, dict[str, Any], dict[str, TensorHeader
         tensors |= found
         files[name] = FileHeader(str((path / name).resolve()), (path / name).stat().st_size, "", form)
     check_index(placed, tensors, str(path / place))
-    return fingerprint(config, tensors, files), config, tensors, files
+    revision = fingerprint(config, tensors, files)
+    return revision, config, tensors, files | files_aside(path, place, tensors, files)
 
 
 def read_safetensors_file(path: Path) -> tuple[str, dict[str, Any], dict[str, TensorHeader], dict[str, FileHeader]]:
@@ -128,28 +131,42 @@ def read_safetensors_file(path: Path) -> tuple[str, dict[str, Any], dict[str, Te
         raise InputError(f"{path}: no config.json beside it says what it holds; put the model's own there")
     config, tensors = read_json(path.parent / "config.json"), read_header(path, path.name)
     files = {path.name: FileHeader(str(path.resolve()), path.stat().st_size, "")}
-    return fingerprint(config, tensors, files), config, tensors, files
+    aside = files_aside(path.parent, path.name, tensors, files)
+    return fingerprint(config, tensors, files), config, tensors, files | aside
 
 
 _SHARD = re.compile(r"(?P<stem>model|pytorch_model)-(?P<number>\d{5})-of-(?P<count>\d{5})\.(?P<end>safetensors|bin)")
 """How transformers names the files of a sharded checkpoint."""
 
 
-def choose_weights(names: Collection[str], where: str) -> list[str]:
-    """Choose the files that hold the weights, among all files of a folder or repository.
+def choose_weights(names: Collection[str], complete: Callable[[str], bool], where: str) -> list[str]:
+    """Choose the files that hold the weights, among all files of a folder or repository; the order is transformers'.
+
+    But an index whose files are all there is no leftover, and goes before a single file.
+
+    Parameters
+    ----------
+    names
+        All files.
+    complete
+        Whether all files are there that an index names; asked only where a single file lies beside it.
+    where
+        The folder or repository, for messages.
 
     Returns
     -------
-    One file or index, in the order of transformers; or all files of a checkpoint whose index is missing.
+    One file or index; or all files of a checkpoint whose index is missing.
 
     Raises
     ------
     InputError
         If none is there, with a list of what is.
     """
-    chosen = next((name for name in (SINGLE, INDEX, TORCH_SINGLE, TORCH_INDEX) if name in names), None)
-    if chosen is not None:
-        return [chosen]
+    for single, index in ((SINGLE, INDEX), (TORCH_SINGLE, TORCH_INDEX)):
+        if index in names and (single not in names or complete(index)):
+            return [index]
+        if single in names:
+            return [single]
     shards = [shard for name in sorted(names) if (shard := _SHARD.fullmatch(name))]
     for end in ("safetensors", "bin"):
         files = [shard.string for shard in shards if shard["end"] == end]
@@ -157,9 +174,7 @@ def choose_weights(names: Collection[str], where: str) -> list[str]:
         if counts == {len(files)}:
             return files
         if files:
-            raise InputError(
-                f"{where}: {files[0]} has no index beside it, and not all of its parts are there; download both"
-            )
+            raise InputError(f"{where}: {files[0]} has no index beside it, and not all of its parts are there")
     raise InputError(
         f"{where}: neither {SINGLE} nor {TORCH_SINGLE} nor an index of several files is there; there is "
         f"{describe_files(names)}. A .safetensors or .gguf file in a folder can be named itself"
@@ -176,6 +191,14 @@ def check_disjoint(tensors: Mapping[str, TensorHeader], others: Mapping[str, Ten
     """
     if twice := min(tensors.keys() & others.keys(), default=None):
         raise InputError(f"{where}: tensor {twice!r} is in {tensors[twice].file}, too, and no index says which counts")
+
+
+def _is_complete(index: Path) -> bool:
+    """Whether all files that an index names are there."""
+    try:
+        return all((index.parent / file).is_file() for file in set(weight_map(read_json(index), str(index)).values()))
+    except InputError:
+        return False
 
 
 def fingerprint(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], files: Mapping[str, FileHeader]) -> str:

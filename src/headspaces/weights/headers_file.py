@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headspaces.errors import DamagedFileError, InputError
-from headspaces.files import whole_file
+from headspaces.files import read_bytes, whole_file
 from headspaces.weights.headers import Checkpoint, FileHeader, Headers, TensorHeader
 from headspaces.weights.interpretation import interpret, interpretation_sum
 
@@ -48,12 +48,14 @@ def load_headers(path: str | Path) -> Headers:
 
     Raises
     ------
+    DamagedFileError
+        If the file is no such JSON, of another version, or has changed since it was written.
     InputError
-        If the file is no such JSON, of another version, or has changed since it was written; or if the checkpoint is
-        not understood any more.
+        If the system cannot read it, or the checkpoint is not understood any more.
     """
+    data = read_bytes(path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = data.decode("utf-8")
         content = json.loads(text)
         found_sum = content.pop("sha256")
         found = (content.pop("format"), content.pop("format_version"))
@@ -66,7 +68,7 @@ def load_headers(path: str | Path) -> Headers:
         }
         content["files"] = {name: FileHeader(**file) for name, file in content["files"].items()}
         checkpoint = Checkpoint(**content)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedFileError(path, f"not a readable headers file ({error})") from error
     # The sum is that of all lines after its own.
     if found_sum != _sum(text.split("\n", 2)[-1]):

@@ -137,7 +137,7 @@ ROWS: tuple[Layout, ...] = (
         split="flat", norm="layernorm", read_norm="norm_1.weight", kv_heads=(),
     ),
     # GGUF files. llama.cpp permutes the rows of Q and K inside a head, which leaves the head's space alone, stores
-    # fused tensors as all queries, all keys, all values, and Gemma's and Nemotron's norms with the 1 already added. In some
+    # fused tensors as all queries, all keys, all values, and Gemma's and Nemotron's norms with the 1 added. In some
     # families `post_attention_norm` is the norm before the MLP: it is a row's `write_norm` only where it is not.
     _gguf(
         "gguf-llama", "llama", "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma",

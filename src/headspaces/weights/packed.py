@@ -17,7 +17,7 @@ _MARKS = {
     "qweight": "GPTQ or AWQ", "qzeros": "GPTQ or AWQ", "SCB": "bitsandbytes, 8 bits",
     "weight.absmax": "bitsandbytes, 4 bits", "weight.quant_map": "bitsandbytes, 4 bits",
     "weight_packed": "compressed-tensors", "W_q": "HQQ", "q_weight": "EXL2", "trellis": "EXL3", "codebooks": "AQLM",
-    "weight._data": "Quanto", "weight_scale_2": "NVFP4", "scales": "packed integers with scales",
+    "weight._data": "Quanto",
 }  # fmt: skip
 """Ends of names that only packed weights have, by the name of the module."""
 
@@ -96,16 +96,11 @@ def with_scales(
     Raises
     ------
     InputError
-        If scales stand beside plain weights, or are neither one for the whole, one a row, nor one a configured block.
+        If the scales are neither one for the whole, one a row, nor one a configured block.
     """
     tensor, scale = tensors[name], scale_name(name, tensors)
-    if scale is None:
+    if scale is None or tensor.dtype != SCALED:
         return {name: tensor}
-    if tensor.dtype != SCALED:
-        raise InputError(
-            f"{where}: tensor {name!r} is stored as {tensor.dtype}, and {scale!r} stands beside it: whether the values "
-            "are already scaled, the file does not say; use the original checkpoint"
-        )
     check_supported(tensors[scale].dtype, f"{where}: tensor {scale!r}")
     rows, columns = tensor.shape
     if scale_block((rows, columns), tensors[scale].shape, block) is None:

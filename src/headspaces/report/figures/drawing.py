@@ -7,7 +7,7 @@ own settings are, and the same numbers give the same bytes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -18,12 +18,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headspaces.files import whole_file
-from headspaces.report.figures.layout import ARRANGEMENTS, Panel, Rows
-from headspaces.report.figures.numbers import NUMBERS
+from headspaces.report.figures import numbers, pk_numbers
+from headspaces.report.figures.layout import Maker, Panel, Rows
 from headspaces.report.results import ModelResults
-from headspaces.report.tidy_frames import write_csv
+from headspaces.report.tidy_frames import write_frame
+from headspaces.study import items
 
-__all__ = ["draw_figure", "make_figure"]
+MAKERS: Mapping[str, Maker] = items.functions_of(items.FIGURES, (numbers, pk_numbers))
+"""By figure, what makes its numbers and arranges them."""
 
 NOTHING = "no model of this study has what this figure shows"
 
@@ -51,10 +53,10 @@ def draw_figure(
     """
     for library in ("matplotlib", "fontTools"):
         logging.getLogger(library).setLevel(logging.WARNING)
-    numbers = NUMBERS[name](models)
-    write_csv(numbers, csv_path)
+    drawn = MAKERS[name](models)
+    write_frame(drawn, csv_path)
     with style.context(str(style_path), after_reset=True):
-        figure = make_figure(name, numbers)
+        figure = make_figure(name, drawn)
         # Without the dates and the program's version the same numbers give the same bytes.
         with whole_file(pdf_path) as path:
             figure.savefig(path, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
@@ -62,19 +64,19 @@ def draw_figure(
             figure.savefig(path, format="png", metadata={"Software": None})
 
 
-def make_figure(name: str, numbers: pd.DataFrame) -> Figure:
+def make_figure(name: str, drawn: pd.DataFrame) -> Figure:
     """Draw a figure from its numbers, in the style that is in force.
 
     The style's figure size is the width of the page and the height of one row of panels.
     """
-    arrangement = ARRANGEMENTS[name]
-    rows = arrangement.rows(numbers) if len(numbers) else []
+    maker = MAKERS[name]
+    rows = maker.rows(drawn) if len(drawn) else []
     width, unit = matplotlib.rcParams["figure.figsize"]
-    heights = [max(panel.inches or unit * arrangement.height for panel in row) for row in rows]
+    heights = [max(panel.inches or unit * maker.height for panel in row) for row in rows]
     figure = Figure(figsize=(width, sum(heights) + 0.25))
     if not rows:
         figure.set_figheight(0.5)
-        subject = f": {arrangement.subject}" if arrangement.subject else ""
+        subject = f": {maker.subject}" if maker.subject else ""
         figure.text(0.5, 0.5, NOTHING + subject, ha="center", va="center")
         return figure
     grid = _draw_panels(figure, rows, heights)

@@ -34,7 +34,7 @@ def panel_inches(data: pd.DataFrame) -> float:
     return float(np.clip(_n_rows(data) * ROW_POINTS / 72 + 0.3, *PANEL_INCHES))
 
 
-def figure6(data: pd.DataFrame, axes: Axes) -> None:
+def layered_graph(data: pd.DataFrame, axes: Axes) -> None:
     """Heads as boxes, layers upwards: writes leave at the top, reads enter at the bottom by the ports Q, K and V."""
     nodes, edges = data[data["item"] == "node"], data[data["item"] == "edge"]
     rows = {layer: float(place) for place, layer in enumerate(sorted(nodes["layer"].unique()))}

@@ -1,4 +1,4 @@
-"""How heads and edges are marked in PK's graphs: colours of classes, arrows by type, and their names for the legend."""
+"""Marks of heads and edges in PK's graphs: colours of classes, arrows by type, and their names for the legend."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from headspaces.affinity.graph import TYPES
 from headspaces.report.figures.panels import CLASSES, arrow, colour
+from headspaces.spaces import ACROSS
 
 ARROW: Mapping[str, Any] = {
     "arrowstyle": "-|>,head_length=2,head_width=1", "lw": 0.7, "alpha": 0.85, "mutation_scale": 1, "zorder": 2,
@@ -28,7 +28,7 @@ def class_colours(names: Iterable[str]) -> dict[str, str]:
 
 def name_edges(axes: Axes) -> None:
     """Name the types of edges in the legend."""
-    for kind in TYPES:
+    for kind in ACROSS:
         axes.plot([], [], color=colour(kind[1]), lw=1.2, label=arrow(kind))
 
 

@@ -1,11 +1,11 @@
-"""The numbers that every figure draws, as tidy frames: a figure is a function of these and of nothing else.
+"""RW's figures, one function each: it returns the numbers, a tidy frame, which all that is drawn is a function of.
 
-They are written as CSV beside the pictures. No matplotlib here: pages may draw the same numbers in another way.
+They are written as CSV beside the pictures. ``@drawn`` says how they become panels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,27 @@ import pandas as pd
 from jaxtyping import Float
 
 from headspaces.geometry.statistics import above_all, below_all, quantile_band, spread_ratio
-from headspaces.report.figures.pk_numbers import AFFINITY_NUMBERS
-from headspaces.report.results import NULLS, Comparison, ModelResults
+from headspaces.report.figures import panels
+from headspaces.report.figures.layout import (
+    by_model,
+    by_space,
+    drawn,
+    layer_pairs,
+    quantities_beside,
+    rows_below,
+    single,
+)
+from headspaces.report.figures.schematic import projection
+from headspaces.report.results import Comparison, ModelResults, compare_all, compare_within
 from headspaces.report.tidy_frames import tidy
+from headspaces.spaces import NULLS
 
 Row = dict[str, Any]
 GRID = 200
 """Number of rho values where figure 2's curves are evaluated, beside the observed ones."""
 
 
+@drawn(single(projection), height=1.7)
 def figure1(_: Sequence[ModelResults]) -> pd.DataFrame:
     """Vectors of the schematic: a write u, its projection p on a read plane R, and what the reader cannot see."""
     plane = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
@@ -34,16 +46,18 @@ def figure1(_: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("quantity x y z length", rows)
 
 
+@drawn(by_space(panels.survival_curves))
 def figure2(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Share of pairs whose rho is at least a value: observed, and the median and 5-95 % over each null's samples."""
     rows = [row for comparison in _within_nulls(models) for row in _survival_rows(comparison)]
     return tidy("model spaces layer n_pairs series rho share share_low share_high isotropic", rows)
 
 
+@drawn(by_model(panels.ratio_columns, columns=2), height=1.2)
 def figure3(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Ratio r of the spread for every condition that has one; ``n_above_all`` is 1 above all samples, else 0."""
     rows = []
-    for comparison in _compare_all(models):
+    for comparison in compare_all(models):
         if comparison.has_nulls():
             samples = comparison.samples("spread")
             found = zip(
@@ -57,6 +71,7 @@ def figure3(models: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("model scope spaces layer later_layer r n_above_all", rows)
 
 
+@drawn(rows_below({panels.energy_against_rho: "pairs", panels.energy_over_rho: ""}))
 def figure4(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Share of a write's energy that a read space takes, beside rho, for every pair of heads."""
     rows = [
@@ -66,6 +81,7 @@ def figure4(models: Sequence[ModelResults]) -> pd.DataFrame:
     return pd.concat([tidy(columns, ()), *rows], ignore_index=True) if rows else tidy(columns, ())
 
 
+@drawn(quantities_beside({"spearman": panels.layer_pair_correlations, "linear": panels.linear_term_against_rho}))
 def figure5(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Spearman of rho and energy share in each layer pair (``spearman``), and V's linear term by pair (``linear``)."""
     columns = "model quantity spaces writer_layer reader_layer writer_head reader_head rho value"
@@ -76,10 +92,11 @@ def figure5(models: Sequence[ModelResults]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)[columns.split()]
 
 
+@drawn(quantities_beside({"mean": panels.lines_by_layer, "spread": panels.lines_by_layer}))
 def figure6(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Mean and spread of rho by layer, beside what two random subspaces would give."""
     rows: list[Row] = []
-    for comparison in _compare_within(models):
+    for comparison in compare_within(models):
         baseline = {"mean": comparison.model.isotropic, "spread": comparison.model.random_sd}
         for quantity, value in baseline.items():
             rows += [
@@ -91,6 +108,7 @@ def figure6(models: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("model quantity spaces layer value random", rows)
 
 
+@drawn(by_space(panels.bands_by_layer, deep=17))
 def figure7(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Median and 95th percentile of rho by layer: observed, and 5-95 % over each null's samples."""
     rows = []
@@ -104,6 +122,7 @@ def figure7(models: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("model spaces layer series quantity value low high isotropic", rows)
 
 
+@drawn(by_space(panels.largest_spreads))
 def figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Spread of rho by layer: observed, and the largest of each null's samples."""
     rows = []
@@ -113,10 +132,11 @@ def figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("model spaces layer series spread isotropic", rows).drop(columns="isotropic")
 
 
+@drawn(layer_pairs, height=1.2)
 def figure9(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Ratio r of the spread, and the direction of the mean against all null samples, for every layer pair."""
     rows = []
-    for comparison in _compare_all(models):
+    for comparison in compare_all(models):
         if comparison.scope == "across" and comparison.has_nulls():
             r = spread_ratio(comparison.spread, *comparison.samples("spread"))
             below, above = (outside(comparison.mean, *comparison.samples("mean")) for outside in (below_all, above_all))
@@ -129,20 +149,6 @@ def figure9(models: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("model spaces writer_layer reader_layer r direction", rows)
 
 
-NUMBERS: Mapping[str, Callable[[Sequence[ModelResults]], pd.DataFrame]] = {
-    "figure1": figure1,
-    "figure2": figure2,
-    "figure3": figure3,
-    "figure4": figure4,
-    "figure5": figure5,
-    "figure6": figure6,
-    "figure7": figure7,
-    "figure8": figure8,
-    "figure9": figure9,
-    **AFFINITY_NUMBERS,
-}
-
-
 def survival(rho: Float[np.ndarray, " pair"], at: Float[np.ndarray, " value"]) -> Float[np.ndarray, " value"]:
     """Share of the defined pairs whose rho is at least each given value; NaN without a pair."""
     defined = np.sort(rho[np.isfinite(rho)])
@@ -150,16 +156,8 @@ def survival(rho: Float[np.ndarray, " pair"], at: Float[np.ndarray, " value"]) -
     return 1 - below / len(defined) if len(defined) else np.full(len(at), np.nan)
 
 
-def _compare_all(models: Sequence[ModelResults]) -> Iterator[Comparison]:
-    return (comparison for model in models for comparison in model.compare_all())
-
-
-def _compare_within(models: Sequence[ModelResults]) -> Iterator[Comparison]:
-    return (model.within(kind) for model in models for kind in model.kinds)
-
-
 def _within_nulls(models: Sequence[ModelResults]) -> Iterator[Comparison]:
-    return (found for found in _compare_within(models) if found.has_nulls() and found.n_pairs)
+    return (found for found in compare_within(models) if found.has_nulls() and found.n_pairs)
 
 
 def _survival_rows(comparison: Comparison) -> Iterator[Row]:

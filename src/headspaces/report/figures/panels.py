@@ -1,4 +1,4 @@
-"""What stands in a panel: one function ``(data, axes)`` per figure, from rows of the figure's numbers to one axes.
+"""Panels: functions ``(data, axes)``, each from rows of a figure's numbers to one axes.
 
 Colours come by role from the style's colour cycle, so that a role looks the same in every figure.
 """
@@ -39,7 +39,7 @@ def colour(role: str) -> str:
     return str(matplotlib.rcParams["axes.prop_cycle"].by_key()["color"][ROLES.index(role)])
 
 
-def figure2(data: pd.DataFrame, axes: Axes) -> None:
+def survival_curves(data: pd.DataFrame, axes: Axes) -> None:
     """Survival curves of rho: observed in black, each null model's median and 5-95 % band."""
     for series, rows in _series(data):
         # A share of zero has no place on a log scale: it is drawn below the axes' end.
@@ -56,7 +56,7 @@ def figure2(data: pd.DataFrame, axes: Axes) -> None:
     axes.set(xlabel="ρ", ylabel="share of pairs ≥ ρ")
 
 
-def figure3(data: pd.DataFrame, axes: Axes) -> None:
+def ratio_columns(data: pd.DataFrame, axes: Axes) -> None:
     """Ratio r of every condition by comparison, on a log scale, with medians and counts above all samples."""
     groups = list(data.groupby("spaces", sort=False))
     low, high = min(data["r"][data["r"] > 0].min(), 1) / 1.3, max(data["r"].max(), 1) * 1.3
@@ -86,7 +86,7 @@ def figure3(data: pd.DataFrame, axes: Axes) -> None:
     axes.set_ylabel("r: spread / largest null spread")
 
 
-def figure6(data: pd.DataFrame, axes: Axes) -> None:
+def lines_by_layer(data: pd.DataFrame, axes: Axes) -> None:
     """Mean or spread of rho by layer, one line per kind of space; dotted, what random subspaces give."""
     for spaces, rows in data.groupby("spaces", sort=False):
         kind = str(spaces)
@@ -104,7 +104,7 @@ def figure6(data: pd.DataFrame, axes: Axes) -> None:
     axes.set(xlabel="layer", ylabel="mean ρ" if quantity == "mean" else "spread of ρ")
 
 
-def figure7(data: pd.DataFrame, axes: Axes) -> None:
+def bands_by_layer(data: pd.DataFrame, axes: Axes) -> None:
     """Median and 95th percentile of rho by layer; the null models' 5-95 % as bars beside the observed points."""
     shifts = {"observed": 0.0, "rotation": -0.25, "reassignment": 0.25}
     # Marks of neighbouring layers do not meet.
@@ -130,7 +130,7 @@ def figure7(data: pd.DataFrame, axes: Axes) -> None:
     axes.set(xlabel="layer", ylabel="ρ")
 
 
-def figure8(data: pd.DataFrame, axes: Axes) -> None:
+def largest_spreads(data: pd.DataFrame, axes: Axes) -> None:
     """Spread of rho by layer: observed, and the largest sample of each null model."""
     styles = {"observed": "o-", "rotation": "v-", "reassignment": "s-"}
     for series, rows in _series(data):
@@ -141,7 +141,7 @@ def figure8(data: pd.DataFrame, axes: Axes) -> None:
     axes.set(xlabel="layer", ylabel="spread of ρ")
 
 
-def figure9_ratio(data: pd.DataFrame, axes: Axes) -> None:
+def ratio_map(data: pd.DataFrame, axes: Axes) -> None:
     """Ratio r of each pair of a writer's and a later reader's layer, as colour on a log scale."""
     r = _by_layers(data, data["r"])
     palette = matplotlib.colormaps[matplotlib.rcParams["image.cmap"]].with_extremes(under=colour("random"), bad="none")
@@ -156,7 +156,7 @@ def figure9_ratio(data: pd.DataFrame, axes: Axes) -> None:
     scale.set_title("r", pad=2)
 
 
-def figure9_direction(data: pd.DataFrame, axes: Axes) -> None:
+def direction_map(data: pd.DataFrame, axes: Axes) -> None:
     """Whether each layer pair's mean lies below all null samples, above all, or neither."""
     sides = ("below", "neither", "above")
     codes = _by_layers(data, data["direction"].map(sides.index).astype(float))
@@ -168,7 +168,7 @@ def figure9_direction(data: pd.DataFrame, axes: Axes) -> None:
     _layer_pairs(axes)
 
 
-def figure4_pairs(data: pd.DataFrame, axes: Axes) -> None:
+def energy_against_rho(data: pd.DataFrame, axes: Axes) -> None:
     """Energy share against rho as hexagons, counts on a log scale; dashed, where isotropic writes would lie."""
     span = (0.0, float(max(data["rho"].max(), data["energy_fraction"].max())))
     axes.hexbin(data["rho"], data["energy_fraction"], gridsize=40, bins="log", extent=(*span, *span), mincnt=1, lw=0.1)
@@ -176,7 +176,7 @@ def figure4_pairs(data: pd.DataFrame, axes: Axes) -> None:
     axes.set(xlabel="ρ", ylabel=r"energy share $\mathrm{tr}(P_V C)\,/\,\mathrm{tr}\,C$")
 
 
-def figure4_ratio(data: pd.DataFrame, axes: Axes) -> None:
+def energy_over_rho(data: pd.DataFrame, axes: Axes) -> None:
     """Distribution of energy share / rho on a log scale, with its median and 5-95 %."""
     ratio = (data["energy_fraction"] / data["rho"]).to_numpy()
     ratio = ratio[np.isfinite(ratio) & (ratio > 0)]
@@ -190,7 +190,7 @@ def figure4_ratio(data: pd.DataFrame, axes: Axes) -> None:
     axes.set(xlabel="energy share / ρ", ylabel="pairs")
 
 
-def figure5_spearman(data: pd.DataFrame, axes: Axes) -> None:
+def layer_pair_correlations(data: pd.DataFrame, axes: Axes) -> None:
     """Rank correlation of rho and energy share in every layer pair, by kind of reader."""
     groups = list(data.groupby("spaces", sort=False))
     for place, (spaces, rows) in enumerate(groups):
@@ -203,7 +203,7 @@ def figure5_spearman(data: pd.DataFrame, axes: Axes) -> None:
     axes.set(ylabel="Spearman in a layer pair")
 
 
-def figure5_linear(data: pd.DataFrame, axes: Axes) -> None:
+def linear_term_against_rho(data: pd.DataFrame, axes: Axes) -> None:
     """Mean squared norm of V's linear term against rho, both on a log scale."""
     shown = data[(data["rho"] > 0) & (data["value"] > 0)]
     axes.hexbin(shown["rho"], shown["value"], gridsize=40, bins="log", xscale="log", yscale="log", mincnt=1, lw=0.1)

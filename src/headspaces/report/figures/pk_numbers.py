@@ -1,25 +1,33 @@
-"""The numbers that PK's figures draw, as tidy frames: a figure is a function of these and of nothing else."""
+"""PK's figures, one function each: it returns the numbers that are drawn, and ``@drawn`` says how."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from headspaces.affinity.classes import HeadClasses
-from headspaces.affinity.graph import TYPES, HeadGraph, Positions, class_counts, layered_positions, ring_positions
-from headspaces.affinity.informativeness import ORDER, bin_edges, observed_counts, random_shares
+from headspaces.affinity.graph import HeadGraph, Positions, class_counts, layered_positions, ring_positions
+from headspaces.affinity.informativeness import ORDER, bin_edges, observed_counts, random_fractions
+from headspaces.report.figures.layout import (
+    drawn,
+    graphs_by_method,
+    informativeness,
+    layered_graphs,
+    patterns,
+    rows_below,
+)
+from headspaces.report.figures.pk_panels import SCATTER_BINS, pk_against_cs, two_layers
 from headspaces.report.pk_results import classes_of, cutoffs, graphs, measured, pk_and_cs, shape_of
 from headspaces.report.results import ModelResults
+from headspaces.report.tidy_frames import joined, plain
+from headspaces.spaces import ACROSS
 
 GRAPH_COLUMNS = """model method n_in_class n_out_of_class item node kind head_class layer x y tokens source target type
                    score rank"""
 """Of figures that draw a graph: rows of nodes (``item`` is ``node``) and of edges."""
-
-SCATTER_BINS = 120
-"""Bins of each axis of figure 5, up to its limit."""
 
 HISTOGRAM_PAIRS = (("Q", "Q"), ("V", "O"))
 """The kind pairs whose histograms PK shows: the most and the least informative."""
@@ -28,6 +36,7 @@ SHOWN_TOKENS = 5
 """Top tokens written beside a head."""
 
 
+@drawn(graphs_by_method, height=2.2)
 def pk_figure1(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Graphs of the strongest edges by PK and by CS: heads of a class inside the ring of the others."""
     found = [
@@ -35,9 +44,10 @@ def pk_figure1(models: Sequence[ModelResults]) -> pd.DataFrame:
         for model, classes, by_score in _by_model(models)
         for score, graph in by_score.items()
     ]
-    return _joined(found, GRAPH_COLUMNS)
+    return joined(GRAPH_COLUMNS, found)
 
 
+@drawn(rows_below({two_layers: ""}), subject="two layers")
 def pk_figure4(models: Sequence[ModelResults]) -> pd.DataFrame:
     """All pairs of a model of two layers: PK, and what the heads attend to."""
     rows = []
@@ -46,8 +56,8 @@ def pk_figure4(models: Sequence[ModelResults]) -> pd.DataFrame:
             continue
         classes = classes_of(model)
         names = classes.names if classes else {}
-        largest = max(float(arrays[f"pk/{spaces}"][0, 1].max()) for spaces in TYPES)
-        for spaces in TYPES:
+        largest = max(float(arrays[f"pk/{spaces}"][0, 1].max()) for spaces in ACROSS)
+        for spaces in ACROSS:
             values = arrays[f"pk/{spaces}"][0, 1]
             shared = values.shape[1] < values.shape[0]
             rows += [
@@ -58,14 +68,15 @@ def pk_figure4(models: Sequence[ModelResults]) -> pd.DataFrame:
                 }
                 for (i, j), pk in np.ndenumerate(values)
             ]  # fmt: skip
-    return _frame(rows, "model spaces isotropic largest source_head target_head pk source_class target_class")
+    return plain("model spaces isotropic largest source_head target_head pk source_class target_class", rows)
 
 
+@drawn(rows_below({pk_against_cs: "pairs"}), height=1.2)
 def pk_figure5(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Count pairs by PK and CS, in bins up to the limits, with the cut-offs of the strongest 3 %."""
     rows = []
     for model, arrays in measured(models):
-        for spaces in (kind for kind in TYPES if f"cs/{kind}" in arrays):
+        for spaces in (kind for kind in ACROSS if f"cs/{kind}" in arrays):
             pk, cs = pk_and_cs(arrays, spaces)
             if not pk.size:
                 continue
@@ -80,9 +91,10 @@ def pk_figure5(models: Sequence[ModelResults]) -> pd.DataFrame:
                 {**names, "pk": ends[0][i], "cs": ends[1][j], "n_pairs_in_bin": int(counts[i, j])}
                 for i, j in np.argwhere(counts)
             ]
-    return _frame(rows, "model spaces n_pairs pk_cutoff pk_limit cs_cutoff cs_limit pk cs n_pairs_in_bin")
+    return plain("model spaces n_pairs pk_cutoff pk_limit cs_cutoff cs_limit pk cs n_pairs_in_bin", rows)
 
 
+@drawn(layered_graphs)
 def pk_figure6(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Graph of the strongest PK edges with the layers upwards, and each head's top tokens where they are known."""
     found = [
@@ -90,9 +102,10 @@ def pk_figure6(models: Sequence[ModelResults]) -> pd.DataFrame:
         for model, _, graph in graphs(models, "pk")
         if len(graph)
     ]
-    return _joined(found, GRAPH_COLUMNS)
+    return joined(GRAPH_COLUMNS, found)
 
 
+@drawn(patterns)
 def pk_figure7(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Mean attention of every head to the token itself, the one before, the one after its earlier copy."""
     rows = [
@@ -102,9 +115,10 @@ def pk_figure7(models: Sequence[ModelResults]) -> pd.DataFrame:
         for name in ("identity", "previous_token", "induction")
         for (layer, head), value in np.ndenumerate(model.attention[name])
     ]
-    return _frame(rows, "model quantity layer head value")
+    return plain("model quantity layer head value", rows)
 
 
+@drawn(informativeness)
 def pk_figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Divergences of all kind pairs, and the shares of two histograms with those of random subspaces."""
     rows: list[dict[str, Any]] = []
@@ -116,7 +130,7 @@ def pk_figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
             for j, y in enumerate(ORDER)
         ]
         edges = bin_edges(shape.d_head)
-        random = random_shares(edges, shape.d_model, shape.d_head)
+        random = random_fractions(edges, shape.d_model, shape.d_head)
         for x, y in HISTOGRAM_PAIRS:
             counts = observed_counts(edges, arrays[f"pk/{x}{y}"])
             if not counts.sum():
@@ -128,18 +142,7 @@ def pk_figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
                 {**names, "low": edges[i], "high": edges[i + 1], "value": shares[0, i], "random": shares[1, i]}
                 for i in np.flatnonzero(shares.max(axis=0) > 1e-5)
             ]
-    return _frame(rows, "model item source target low high value random")
-
-
-AFFINITY_NUMBERS: Mapping[str, Callable[[Sequence[ModelResults]], pd.DataFrame]] = {
-    "pk_figure1": pk_figure1,
-    "pk_figure4": pk_figure4,
-    "pk_figure5": pk_figure5,
-    "pk_figure6": pk_figure6,
-    "pk_figure7": pk_figure7,
-    "pk_figure8": pk_figure8,
-}
-"""What each of PK's figures draws."""
+    return plain("model item source target low high value random", rows)
 
 
 def _by_model(
@@ -171,7 +174,7 @@ def _graph_frame(graph: HeadGraph, positions: Positions, model: ModelResults, sc
          "rank": data["rank"]}
         for source, target, data in graph.edges(data=True)
     ]  # fmt: skip
-    return _frame([*nodes, *edges], GRAPH_COLUMNS)
+    return plain(GRAPH_COLUMNS, [*nodes, *edges])
 
 
 def _tokens(model: ModelResults) -> dict[tuple[int, int], str]:
@@ -190,11 +193,3 @@ def _shown(text: bytes) -> str:
     stripped = text.decode("utf-8", errors="replace").strip()
     plain = "".join(sign if sign.isprintable() and ord(sign) < 0x250 else "·" for sign in stripped)
     return plain or "_"
-
-
-def _joined(frames: Sequence[pd.DataFrame], columns: str) -> pd.DataFrame:
-    return pd.concat(frames, ignore_index=True) if frames else _frame([], columns)
-
-
-def _frame(rows: Sequence[Mapping[str, Any]], columns: str) -> pd.DataFrame:
-    return pd.DataFrame([dict(row) for row in rows], columns=columns.split())

@@ -1,4 +1,4 @@
-"""What stands in a panel of PK's figures; figure 6 has a module of its own."""
+"""Panels of PK's figures; figure 6 has a module of its own."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from matplotlib.ticker import MaxNLocator
 from headspaces.affinity.informativeness import ORDER
 from headspaces.report.figures.marks import ARROW, class_colours, head_label, name_classes, name_edges
 from headspaces.report.figures.panels import arrow, colour
-from headspaces.report.figures.pk_numbers import SCATTER_BINS
 
 NODE_POINTS = 11.5
 """Diameter of a head in figures 1 and 4."""
+
+SCATTER_BINS = 120
+"""Bins of each axis of figure 5, up to its limit."""
 
 BENDS = {"OQ": 0.06, "OK": 0.14, "OV": 0.22}
 """How far an edge of figure 1 bends: edges of two types between the same heads stand apart."""
@@ -33,7 +35,7 @@ PATTERN_TITLES = {
 METHOD_TITLES = {"pk": "PK", "cs": "CS"}
 
 
-def figure1(data: pd.DataFrame, axes: Axes) -> None:
+def ring_graph(data: pd.DataFrame, axes: Axes) -> None:
     """Heads as discs coloured by class, those of a class inside the ring; edges coloured by type."""
     nodes, edges = data[data["item"] == "node"], data[data["item"] == "edge"]
     tints = class_colours(nodes["head_class"])
@@ -52,7 +54,7 @@ def figure1(data: pd.DataFrame, axes: Axes) -> None:
     axes.axis("off")
 
 
-def figure4(data: pd.DataFrame, axes: Axes) -> None:
+def two_layers(data: pd.DataFrame, axes: Axes) -> None:
     """All pairs of two layers: the wider and darker a line, the more its PK exceeds that of random subspaces."""
     isotropic, largest = data["isotropic"].iloc[0], data["largest"].iloc[0]
     spaces = data["spaces"].iloc[0]
@@ -79,7 +81,7 @@ def figure4(data: pd.DataFrame, axes: Axes) -> None:
     axes.tick_params(left=False)
 
 
-def figure5(data: pd.DataFrame, axes: Axes) -> None:
+def pk_against_cs(data: pd.DataFrame, axes: Axes) -> None:
     """Pairs by CS and PK on a log scale of counts; dashed, the cut-offs of the strongest 3 % by each."""
     first = data.iloc[0]
     cutoff, limit = ({score: float(first[f"{score}_{end}"]) for score in ("pk", "cs")} for end in ("cutoff", "limit"))
@@ -108,7 +110,7 @@ def figure5(data: pd.DataFrame, axes: Axes) -> None:
     axes.set(xlim=(0, limit["cs"]), ylim=(0, limit["pk"]), xlabel="CS", ylabel="PK")
 
 
-def figure7(data: pd.DataFrame, axes: Axes) -> None:
+def attention_map(data: pd.DataFrame, axes: Axes) -> None:
     """Mean attention of every head as colour from 0 to 1."""
     values = data.pivot(index="layer", columns="head", values="value").to_numpy()
     ends = [np.arange(size + 1) - 0.5 for size in values.shape]
@@ -118,7 +120,7 @@ def figure7(data: pd.DataFrame, axes: Axes) -> None:
     axes.set(xlabel="head", ylabel="layer")
 
 
-def figure8_map(data: pd.DataFrame, axes: Axes) -> None:
+def divergence_map(data: pd.DataFrame, axes: Axes) -> None:
     """Divergence of every kind pair, as colour and number; an infinite one has a sign and no colour."""
     values = data.pivot(index="source", columns="target", values="value").loc[list(ORDER), list(ORDER)].to_numpy()
     finite = values[np.isfinite(values)]
@@ -136,7 +138,7 @@ def figure8_map(data: pd.DataFrame, axes: Axes) -> None:
     axes.set(xlabel="target (later layer)", ylabel="source")
 
 
-def figure8_histogram(data: pd.DataFrame, axes: Axes) -> None:
+def pk_histogram(data: pd.DataFrame, axes: Axes) -> None:
     """Shares of PK: observed pairs, and random subspaces."""
     left, width = data["low"], data["high"] - data["low"]
     source, target = data["source"].iloc[0], data["target"].iloc[0]

@@ -12,7 +12,7 @@ from matplotlib.patches import Polygon
 from headspaces.report.figures.panels import colour
 
 
-def figure1(data: pd.DataFrame, axes: Axes) -> None:
+def projection(data: pd.DataFrame, axes: Axes) -> None:
     """Draw RW's figure 1: the write u, its projection p on the plane R, u - p in the kernel, and the angle."""
     vectors = {row["quantity"]: np.array([row["x"], row["y"], row["z"]]) for _, row in data.iterrows()}
     u, p, rest = vectors["u"], vectors["p"], vectors["u - p"]

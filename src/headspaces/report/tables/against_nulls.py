@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from headspaces.geometry.statistics import above_all, below_all, mean_ratio, spread_ratio
-from headspaces.report.results import NULLS, Comparison, ModelResults
-from headspaces.report.tables.observed import Row, compare_across, compare_all, pair_notes
+from headspaces.report.results import Comparison, ModelResults, compare_across, compare_all
+from headspaces.report.tables.observed import Row, pair_notes
 from headspaces.report.tables.writing import Table
 from headspaces.report.tidy_frames import extremes, row_means, tidy
+from headspaces.spaces import NULLS
 
 
 def table4(models: Sequence[ModelResults]) -> Table:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headspaces.report.results import ModelResults
-from headspaces.report.tables.observed import compare_all, pair_notes
+from headspaces.report.results import ModelResults, compare_all
+from headspaces.report.tables.observed import pair_notes
 from headspaces.report.tables.writing import Table
 from headspaces.report.tidy_frames import extremes, tidy
 

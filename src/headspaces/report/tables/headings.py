@@ -1,4 +1,4 @@
-"""How the tables' columns and cells are written for the reader: headings in words, numbers as RW rounds them."""
+"""Headings and cells of the tables as a reader sees them: columns in words, numbers as RW rounds them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
+from headspaces.report.document import MISSING
 from headspaces.report.tidy_frames import missing, whole
-
-MISSING = "–"
 
 METHODS = {"pk": "PK", "cs": "CS", "simple_cs": "Simple-CS", "cka": "linear CKA", "procrustes": "Procrustes"}
 """Names of the scores as PK writes them."""
@@ -127,7 +126,7 @@ _WORDS = {"rho": "ρ", "p95": "95th percentile", "over": "/", "min": "smallest",
 _LAST_WORDS = {"low": "low", "high": "high", "median": "median", "sum": "of sums", "p5": "5 %", "p95": "95 %"}
 
 
-def heading(column: str) -> str:
+def column_heading(column: str) -> str:
     """Return a column's heading: the listed one, or its name in words with the unit in brackets."""
     if column in _COLUMNS:
         return _COLUMNS[column].heading
@@ -146,19 +145,16 @@ def shown(value: Any, column: str) -> str:
     if missing(value) or value == "":
         return MISSING
     if isinstance(value, str):
-        return heading(value) if column == "quantity" else METHODS.get(value, value) if column == "method" else value
+        return (
+            column_heading(value)
+            if column == "quantity"
+            else METHODS.get(value, value)
+            if column == "method"
+            else value
+        )
     if whole(value) or (value == 0 and column.startswith("lambda_min")):
         return str(int(value))
     return _rounded(float(value), _decimals(column, float(value)))
-
-
-def is_number(cell: Any) -> bool:
-    """Whether a cell is a number or stands for a missing one."""
-    try:
-        float(cell)
-    except (TypeError, ValueError):
-        return isinstance(cell, str) and cell == MISSING
-    return True
 
 
 def _decimals(column: str, value: float) -> int:

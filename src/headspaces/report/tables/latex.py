@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from headspaces.report.tables.headings import MISSING, is_number
+from headspaces.report.document import MISSING, Section, is_number
 
 TURNED = 12
 """Columns beyond which a table is turned by 90 degrees."""
@@ -16,38 +16,19 @@ LONG = 40
 _LINE_WIDTH, _TURNED_WIDTH = 345.0, 500.0
 
 
-def latex(
-    name: str,
-    title: str,
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    numeric: Sequence[bool],
-    notes: Sequence[str],
-) -> str:
-    """Return a table: caption, rows, notes. The first line names the packages that it needs.
-
-    Parameters
-    ----------
-    name, title
-        Label and caption.
-    headings, rows
-        What the cells say, as text.
-    numeric
-        By column, whether it is set as numbers.
-    notes
-        What stands below it.
-    """
-    tops = [_lines(heading, [row[place] for row in rows]) for place, heading in enumerate(headings)]
-    caption = f"\\caption{{{escape_latex(title)}.}}\\label{{tab:{name}}}"
-    columns = "".join("r" if number else "l" for number in numeric)
+def latex(name: str, section: Section) -> str:
+    """Return a table: caption, rows, notes. The first line names the packages that it needs; ``name`` is its label."""
+    headings, rows = section.table.header, section.table.rows
+    tops = [_lines(heading, [row[column] for row in rows]) for column, heading in enumerate(headings)]
+    caption = f"\\caption{{{escape_latex(section.title)}.}}\\label{{tab:{name}}}"
+    columns = "".join("r" if number else "l" for number in section.table.numeric)
     head = ["\\toprule", " & ".join(map(_heading, tops, columns)) + " \\\\", "\\midrule"]
     body = [*(" & ".join(map(_cell, row)) + " \\\\" for row in rows), "\\bottomrule"]
-    below = ["\\par\\smallskip\\raggedright\\footnotesize", *(f"{escape_latex(note)}\\par" for note in notes)]
+    below = ["\\par\\smallskip\\raggedright\\footnotesize", *(f"{escape_latex(note)}\\par" for note in section.notes)]
     turned = len(headings) > TURNED
     if len(rows) > LONG:
-        size = _size(
-            [max(map(_letters, [*top, *(row[place] for row in rows)])) for place, top in enumerate(tops)], turned
-        )
+        widths = [max(map(_letters, [*top, *(row[column] for row in rows)])) for column, top in enumerate(tops)]
+        size = _letter_size(widths, turned)
         return "\n".join([
             f"% needs \\usepackage{{booktabs,longtable{',pdflscape' if turned else ''}}}",
             *(["\\begin{landscape}"] if turned else []),
@@ -110,7 +91,7 @@ def _letters(cell: str) -> int:
     return len(cell) + 2 * (is_number(cell) and "e" in cell)
 
 
-def _size(letters: Sequence[int], turned: bool) -> float:
+def _letter_size(letters: Sequence[int], turned: bool) -> float:
     """Size of letters with which a table that TeX cannot shrink fits; a letter is half its size wide, hardly more."""
     width = (_TURNED_WIDTH if turned else _LINE_WIDTH) - 6 * len(letters)
     return min(9.0, width / (0.53 * sum(letters)))

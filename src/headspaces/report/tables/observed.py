@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from headspaces.report.results import Comparison, ModelResults
+from headspaces.report.results import Comparison, ModelResults, compare_across, compare_all
 from headspaces.report.tables.writing import Table
 from headspaces.report.tidy_frames import extremes, row_means, tidy
 
@@ -140,16 +140,6 @@ def weighted_means(models: Sequence[ModelResults]) -> Table:
             })  # fmt: skip
     columns = "model spaces n_layer_pairs mean_weighted_low mean_weighted_median mean_weighted_high"
     return Table(tidy(columns, rows), ("OX: queries, keys and values together.", *_nothing_across(models)))
-
-
-def compare_all(models: Iterable[ModelResults]) -> Iterator[Comparison]:
-    """Make every comparison of every model."""
-    return (comparison for model in models for comparison in model.compare_all())
-
-
-def compare_across(models: Iterable[ModelResults]) -> Iterator[Comparison]:
-    """Make every comparison across layers of every model."""
-    return (comparison for model in models for comparison in model.compare_across())
 
 
 def largest(values: np.ndarray) -> np.ndarray:

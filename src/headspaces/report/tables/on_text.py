@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from headspaces.report.document import MISSING
 from headspaces.report.results import ModelResults
-from headspaces.report.tables.headings import MISSING, shown
+from headspaces.report.tables.headings import shown
 from headspaces.report.tables.writing import Table
 from headspaces.report.tidy_frames import extremes, tidy
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
 
-from headspaces.geometry.tuning import of_one_shape, rho_differences
+from headspaces.geometry.statistics import rho_differences
 from headspaces.report.results import Comparison, ModelResults
 from headspaces.report.tables.writing import Table
 from headspaces.report.tidy_frames import extremes, tidy
+from headspaces.spaces import Shape
 
 SAME = 1e-12
 """Overlaps that differ less are equal: their own error is 1e-14."""
@@ -124,7 +126,9 @@ def _unit(name: str) -> str:
 
 def _shared(models: Sequence[ModelResults]) -> Iterator[tuple[Comparison, Comparison]]:
     """Comparisons that two models of one shape both have."""
-    for one, other in of_one_shape(models, {model.name: model.attributes for model in models}):
+    for one, other in combinations(models, 2):
+        if Shape.from_attributes(one.attributes) != Shape.from_attributes(other.attributes):
+            continue
         theirs = {(comparison.scope, comparison.spaces): comparison for comparison in other.compare_all()}
         for comparison in one.compare_all():
             if match := theirs.get((comparison.scope, comparison.spaces)):

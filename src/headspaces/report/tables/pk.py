@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,39 +10,23 @@ import pandas as pd
 from jaxtyping import Int
 
 from headspaces.affinity.evaluation import evaluate_heads, evaluate_pairs
-from headspaces.affinity.graph import TYPES, class_counts, rank_hubs, strongest_edges
+from headspaces.affinity.graph import class_counts, rank_hubs, strongest_edges
 from headspaces.affinity.informativeness import ORDER
 from headspaces.geometry.statistics import isotropic_mean, isotropic_sd
 from headspaces.report.pk_results import cutoffs, graphs, is_gpt2, measured, pk_and_cs, with_classes
 from headspaces.report.results import Arrays, ModelResults
 from headspaces.report.tables.writing import Table
+from headspaces.report.tidy_frames import joined, plain
+from headspaces.spaces import ACROSS
+from headspaces.study.published import Published
 
 INVARIANT = {"cka": "cka_invariant", "procrustes": "procrustes_invariant"}
 """Forms that do not depend on the bases inside heads; the other scores never do."""
 
-PUBLISHED_TABLE1: Mapping[str, tuple[float, float, float, float]] = {
-    "pk": (0.446, 0.451, 0.289, 0.395),
-    "cs": (0.227, 0.352, 0.215, 0.265),
-    "simple_cs": (0.245, 0.359, 0.305, 0.303),
-    "cka": (0.337, 0.323, 0.409, 0.356),
-    "procrustes": (0.328, 0.269, 0.428, 0.342),
-}
-"""PR-AUC by OQ, OK, OV, and their mean (PK table 1)."""
 
-PUBLISHED_TABLE2: Mapping[str, tuple[float, float]] = {"pk": (0.047, 0.809), "procrustes": (0.038, 0.787)}
-"""PR-AUC and ROC-AUC (PK table 2)."""
-
-PUBLISHED_KL: Mapping[str, tuple[float, float, float, float]] = {
-    "Q": (2.876, 2.373, 1.493, 1.293),
-    "K": (2.041, 2.559, 1.476, 1.263),
-    "V": (1.686, 1.531, 1.659, 1.149),
-    "O": (2.129, 2.194, 2.040, 1.704),
-}
-"""By source, in the order of the targets Q, K, V, O (PK figure 8)."""
-
-
-def pk_table1(models: Sequence[ModelResults]) -> Table:
+def pk_table1(models: Sequence[ModelResults], published: Sequence[Published] = ()) -> Table:
     """How well the largest score of a head's pairs finds the heads of a known circuit (PK table 1)."""
+    printed = _printed(published, "pk_table1")
     rows, notes = [], []
     for model, arrays, classes in with_classes(models):
         labels = arrays["head_classes/counts"].astype(bool)
@@ -51,18 +35,19 @@ def pk_table1(models: Sequence[ModelResults]) -> Table:
             method, spaces = areas["method"], areas["spaces"]
             row = {"model": model.name, **areas, **_invariant(found, (INVARIANT.get(method, method), spaces))}
             if is_gpt2(model, classes):
-                row["published"] = PUBLISHED_TABLE1[method][(*TYPES, "mean").index(spaces)]
+                row["published"] = printed.get(("pr_auc", method, spaces), np.nan)
             rows.append(row)
         notes.append(
             f"{model.name}: {labels.sum()} of {labels.size} heads are the circuit's ({classes.name}); "
             f"chance: {labels.mean():.3f}."
         )
     columns = "model method spaces pr_auc published average_precision pr_auc_invariant average_precision_invariant"
-    return _without_published(_frame(rows, columns), (*notes, *_without_classes(models)))
+    return _without_published(plain(columns, rows), (*notes, *_without_classes(models)))
 
 
-def pk_table2(models: Sequence[ModelResults]) -> Table:
+def pk_table2(models: Sequence[ModelResults], published: Sequence[Published] = ()) -> Table:
     """How well a score finds the pairs of one class, mean over kinds and classes (PK table 2)."""
+    printed = _printed(published, "pk_table2")
     rows, notes = [], []
     for model, arrays, classes in with_classes(models):
         numbers = _evaluated(arrays)
@@ -71,28 +56,29 @@ def pk_table2(models: Sequence[ModelResults]) -> Table:
         for areas in _own_forms(found):
             method = areas["method"]
             row = {"model": model.name, **areas, **_invariant(found, INVARIANT.get(method, method))}
-            if is_gpt2(model, classes) and method in PUBLISHED_TABLE2:
-                row["published_pr_auc"], row["published_roc_auc"] = PUBLISHED_TABLE2[method]
+            if is_gpt2(model, classes):
+                row |= {f"published_{area}": printed.get((area, method), np.nan) for area in ("pr_auc", "roc_auc")}
             rows.append(row)
         chance = np.mean([_share(numbers, number) for number in cells["head_class"].unique().tolist()])
         notes.append(f"{model.name}: classes of {classes.name}; chance: PR-AUC {chance:.4f}, ROC-AUC 0.5.")
     columns = """model method pr_auc roc_auc published_pr_auc published_roc_auc average_precision pr_auc_invariant
                  roc_auc_invariant average_precision_invariant"""
-    return _without_published(_frame(rows, columns), (*notes, *_without_classes(models)))
+    return _without_published(plain(columns, rows), (*notes, *_without_classes(models)))
 
 
-def pk_kl(models: Sequence[ModelResults]) -> Table:
+def pk_kl(models: Sequence[ModelResults], published: Sequence[Published] = ()) -> Table:
     """Divergence of every kind pair's PK from that of random subspaces (PK figure 8)."""
+    printed = _printed(published, "pk_kl")
     rows = [
         {
             "model": model.name, "source": x, "target": y, "kl": arrays["kl"][i, j],
-            "published": PUBLISHED_KL[x][j] if is_gpt2(model) else np.nan,
+            "published": printed.get(("kl", x, y), np.nan) if is_gpt2(model) else np.nan,
         }
         for model, arrays in measured(models)
         for i, x in enumerate(ORDER)
         for j, y in enumerate(ORDER)
     ]  # fmt: skip
-    return _without_published(_frame(rows, "model source target kl published"), _not_measured(models))
+    return _without_published(plain("model source target kl published", rows), _not_measured(models))
 
 
 def pk_means(models: Sequence[ModelResults]) -> Table:
@@ -109,7 +95,7 @@ def pk_means(models: Sequence[ModelResults]) -> Table:
                 "mean": values.mean() if values.size else np.nan, "sd": values.std() if values.size else np.nan,
                 "reference_mean": reference[0], "reference_sd": reference[1],
             })  # fmt: skip
-    return Table(_frame(rows, "model source target n_pairs mean sd reference_mean reference_sd"), _not_measured(models))
+    return Table(plain("model source target n_pairs mean sd reference_mean reference_sd", rows), _not_measured(models))
 
 
 def pk_edges(models: Sequence[ModelResults]) -> Table:
@@ -127,7 +113,7 @@ def pk_degrees(models: Sequence[ModelResults]) -> Table:
     columns = """model rank layer head kind head_class n_edges n_in n_out weight weight_in weight_out pagerank
                  in_oq in_ok in_ov out_oq out_ok out_ov"""
     frames = [rank_hubs(graph).assign(model=model.name) for model, _, graph in graphs(models, "pk")]
-    frame = _joined(frames, columns)
+    frame = joined(columns, frames)
     return Table(frame, _not_measured(models), frame[frame["rank"] <= 10], "the ten heads with the most edges")
 
 
@@ -141,14 +127,14 @@ def pk_nodes(models: Sequence[ModelResults]) -> Table:
                 "model": model.name, "method": score, "set": classes.name if classes else None, "n_edges": graph.size(),
                 "n_in_class": inside, "n_out_of_class": outside,
             })  # fmt: skip
-    return Table(_frame(rows, "model method set n_edges n_in_class n_out_of_class"), _not_measured(models))
+    return Table(plain("model method set n_edges n_in_class n_out_of_class", rows), _not_measured(models))
 
 
 def pk_cutoffs(models: Sequence[ModelResults]) -> Table:
     """Cut-offs of the strongest 3 % of the pairs and limits of the axes, by PK and by CS (PK figure 5)."""
     rows = []
     for model, arrays in measured(models):
-        for spaces in (kind for kind in TYPES if f"cs/{kind}" in arrays):
+        for spaces in (kind for kind in ACROSS if f"cs/{kind}" in arrays):
             pk, cs = pk_and_cs(arrays, spaces)
             if not pk.size:
                 continue
@@ -159,7 +145,7 @@ def pk_cutoffs(models: Sequence[ModelResults]) -> Table:
                 "n_above_both": int(((pk > pk_cutoff) & (cs > cs_cutoff)).sum()),
             })  # fmt: skip
     columns = "model spaces n_pairs pk_cutoff pk_limit cs_cutoff cs_limit n_above_both"
-    return Table(_frame(rows, columns), _not_measured(models))
+    return Table(plain(columns, rows), _not_measured(models))
 
 
 def head_classes(models: Sequence[ModelResults]) -> Table:
@@ -171,7 +157,7 @@ def head_classes(models: Sequence[ModelResults]) -> Table:
         }
         for model, _, classes in with_classes(models)
     ]  # fmt: skip
-    return Table(_frame(rows, "model set n_heads n_labelled n_classes"), _without_classes(models))
+    return Table(plain("model set n_heads n_labelled n_classes", rows), _without_classes(models))
 
 
 def identity(models: Sequence[ModelResults]) -> Table:
@@ -187,7 +173,7 @@ def identity(models: Sequence[ModelResults]) -> Table:
             frame[f"{name}_score"] = values.ravel()
         frame = frame.sort_values("identity_score", ascending=False, kind="stable", ignore_index=True)
         frames.append(frame.assign(model=model.name, rank=np.arange(1, len(frame) + 1)))
-    frame = _joined(frames, "model rank layer head identity_score previous_token_score induction_score")
+    frame = joined("model rank layer head identity_score previous_token_score induction_score", frames)
     notes = tuple(f"{model.name}: not run." for model in models if model.attention is None)
     return Table(frame, notes, frame[frame["rank"] <= 10], "the ten heads that attend most to the token itself")
 
@@ -196,10 +182,20 @@ def _edges(models: Sequence[ModelResults], score: str) -> Table:
     frames = [
         strongest_edges(arrays, score).assign(model=model.name)
         for model, arrays in measured(models)
-        if all(f"{score}/{kind}" in arrays for kind in TYPES)
+        if all(f"{score}/{kind}" in arrays for kind in ACROSS)
     ]
-    frame = _joined(frames, f"model type source_layer source_head target_layer target_head {score} rank")
+    frame = joined(f"model type source_layer source_head target_layer target_head {score} rank", frames)
     return Table(frame, _not_measured(models), frame[frame["rank"] <= 5], "the five strongest of each type")
+
+
+def _printed(published: Iterable[Published], table: str) -> dict[tuple[str, ...], float]:
+    """PK's numbers of a table by their addresses: the column, and what the conditions but the model's ask for."""
+    addresses = ((row.address, row.ends[0]) for row in published)
+    return {
+        (*address.columns, *(values[0] for name, values in address.conditions if name != "model")): number
+        for address, number in addresses
+        if address and address.table == table
+    }
 
 
 def _own_forms(found: pd.DataFrame) -> list[dict[str, Any]]:
@@ -237,11 +233,3 @@ def _share(classes: Int[np.ndarray, "layer head"], number: int) -> float:
     """Share of the unordered pairs whose heads are both of a class."""
     own, every = int((classes == number).sum()), classes.size
     return own * (own - 1) / (every * (every - 1))
-
-
-def _joined(frames: Sequence[pd.DataFrame], columns: str) -> pd.DataFrame:
-    return pd.concat(frames, ignore_index=True)[columns.split()] if frames else _frame([], columns)
-
-
-def _frame(rows: Sequence[Mapping[str, Any]], columns: str) -> pd.DataFrame:
-    return pd.DataFrame([dict(row) for row in rows], columns=columns.split())

@@ -1,7 +1,7 @@
-"""One table as CSV for programs, Markdown for the page and LaTeX (booktabs) for the paper.
+"""One table as CSV for programs, Markdown for readers, JSON for the page and LaTeX (booktabs) for the paper.
 
-The CSV holds every row with 12 significant digits, which is what stays the same on any number of cores. Markdown and
-LaTeX hold the rows to read, rounded as RW prints them, and say below the table how the numbers are defined.
+The CSV holds every row with 12 significant digits, which is what stays the same on any number of cores. The
+others hold the rows to read, rounded as RW prints them, and say below the table how the numbers are defined.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from pathlib import Path
 import pandas as pd
 
 from headspaces.files import whole_file
-from headspaces.report.tables.headings import heading, is_number, shown
+from headspaces.report.document import Section, TextTable, is_number, text_table, write_sections
+from headspaces.report.tables.headings import column_heading, shown
 from headspaces.report.tables.latex import latex
-from headspaces.report.tidy_frames import write_csv
-from headspaces.study.items import TABLES, Item
+from headspaces.report.tidy_frames import write_frame
+from headspaces.study.items import TABLES
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,14 @@ class Table:
 
 
 def write_table(
-    name: str, table: Table, csv_path: str | Path, markdown_path: str | Path, latex_path: str | Path
+    name: str,
+    table: Table,
+    csv_path: str | Path,
+    markdown_path: str | Path,
+    latex_path: str | Path,
+    data_path: str | Path,
 ) -> None:
-    """Write a table's three files, each whole or not at all.
+    """Write a table's four files, each whole or not at all.
 
     Parameters
     ----------
@@ -58,61 +64,25 @@ def write_table(
         The table in :data:`headspaces.study.items.TABLES`: its title and definitions.
     table
         Its rows and notes.
-    csv_path, markdown_path, latex_path
-        The files.
+    csv_path, markdown_path, latex_path, data_path
+        The files; the last is JSON, from which the report's page shows the printed rows.
     """
     item = TABLES[name]
-    write_csv(table.frame, csv_path)
-    with whole_file(markdown_path) as path:
-        path.write_text(markdown(item, table), encoding="utf-8")
+    section = Section(printed_table(table), title=item.title, notes=[*item.notes, *table.all_notes])
+    write_frame(table.frame, csv_path)
+    write_sections([section], markdown_path, data_path)
     with whole_file(latex_path) as path:
-        columns, rows = _cells(table)
-        notes = (*item.notes, *table.all_notes)
-        page = latex(name, item.title, [heading(column) for column in columns], rows, _numeric(table), notes)
-        path.write_text(page, encoding="utf-8")
+        path.write_text(latex(name, section), encoding="utf-8")
 
 
-def markdown(item: Item, table: Table) -> str:
-    """Return the table as a Markdown page: title, rows, notes."""
-    columns, rows = _cells(table)
-    numeric = _numeric(table)
-    lines = [
-        f"**{escape_markdown(item.title)}.**",
-        "",
-        _row([escape_markdown(heading(column)) for column in columns]),
-        _row(["--:" if number else ":--" for number in numeric]),
-        *(_row([escape_markdown(cell) for cell in row]) for row in rows),
+def printed_table(table: Table) -> TextTable:
+    """Return the rows for the reader, rounded, with headings in words."""
+    frame = table.frame if table.printed is None else table.printed
+    names = [str(column) for column in frame.columns]
+    rows = [[shown(cell, name) for cell, name in zip(row, names)] for row in frame.itertuples(index=False, name=None)]
+    # A column is one of numbers by its type, or because all its cells are numbers in text.
+    numeric = [
+        bool(pd.api.types.is_numeric_dtype(frame[name]) or (len(frame) and frame[name].map(is_number).all()))
+        for name in names
     ]
-    notes = [f"- {escape_markdown(note)}" for note in (*item.notes, *table.all_notes)]
-    return "\n".join(lines + (["", *notes] if notes else [])) + "\n"
-
-
-def escape_markdown(text: str) -> str:
-    """Write text so that Markdown shows it as it is."""
-    for sign in "\\`*_[]|":
-        text = text.replace(sign, "\\" + sign)
-    return text.replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
-    frame = _frame(table)
-    columns = [str(column) for column in frame.columns]
-    return columns, [[shown(c, k) for c, k in zip(row, columns)] for row in frame.itertuples(index=False, name=None)]
-
-
-def _numeric(table: Table) -> list[bool]:
-    """Whether a column is set as numbers: by its type, or because all its cells are numbers in text."""
-    frame = _frame(table)
-    return [
-        bool(pd.api.types.is_numeric_dtype(frame[column]) or (len(frame) and frame[column].map(is_number).all()))
-        for column in frame
-    ]
-
-
-def _frame(table: Table) -> pd.DataFrame:
-    """Return the rows for the reader."""
-    return table.frame if table.printed is None else table.printed
-
-
-def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    return text_table([column_heading(name) for name in names], rows, numeric)

@@ -97,12 +97,20 @@ def _find_weights(files: Mapping[str, RemoteFile], wanted: HubSource) -> tuple[l
     """Return the files or the index that hold the weights, and which file holds which tensor."""
     where = f"hub:{wanted.repository}"
     try:
-        chosen = choose_weights(files, where)
+        chosen = choose_weights(files, lambda index: _is_complete(files, index, wanted), where)
     except InputError as error:
         raise _absent(SINGLE, f"{error}, once `hf download {wanted.repository} FILE` has fetched it", wanted) from error
     if not chosen[0].endswith(".json"):
         return chosen, {}
     return chosen, weight_map(_read_json(files, chosen[0], wanted), f"{where}: {chosen[0]}")
+
+
+def _is_complete(files: Mapping[str, RemoteFile], index: str, wanted: HubSource) -> bool:
+    """Whether the repository holds all files that an index names."""
+    try:
+        return set(weight_map(_read_json(files, index, wanted), index).values()) <= set(files)
+    except InputError:
+        return False
 
 
 def _absent(name: str, message: str, wanted: HubSource) -> InputError:

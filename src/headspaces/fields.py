@@ -1,0 +1,287 @@
+"""The data dictionary: every dataset of the pipeline's HDF5 files with its dimensions, unit and meaning.
+
+The store writes it into the files, as dimension scales and attributes, and the page ``results/README.md`` shows it:
+``python -m headspaces.fields results/README.md`` writes its table anew. Only the standard library is imported.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from headspaces.spaces import KINDS
+
+HEADS = {kind: "head" if kind in "OQ" else "kv_head" for kind in KINDS}
+"""Dimension of a kind's heads: query heads write and query, key-value heads give keys and values."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """Datasets of one meaning.
+
+    Attributes
+    ----------
+    name
+        Path in the file. ``{X}`` and ``{Y}`` stand for a kind each, ``{null}`` for a null model, ``{score}`` for a
+        score.
+    dimensions
+        By axis. ``{X}`` and ``{Y}`` stand for the dimension of that kind's heads, see :data:`HEADS`; a second axis of
+        the same heads is called ``other_``.
+    unit
+        ``1`` for a pure number; empty for text and indices.
+    meaning
+        One line.
+    """
+
+    name: str
+    dimensions: tuple[str, ...]
+    unit: str
+    meaning: str
+
+    def match(self, name: str) -> tuple[str, ...] | None:
+        """Dimensions of a dataset of this field; None where the name is another field's."""
+        found = _pattern(self.name).fullmatch(name)
+        if found is None:
+            return None
+        heads = {group: HEADS[kind] for group, kind in found.groupdict().items() if kind in HEADS}
+        named: list[str] = []
+        for dimension in self.dimensions:
+            plain = dimension.format(**heads)
+            named.append(f"other_{plain}" if plain in named else plain)
+        return tuple(named)
+
+
+@lru_cache
+def _pattern(name: str) -> re.Pattern[str]:
+    kinds = {"X": f"[{KINDS}]", "Y": f"[{KINDS}]", "null": "[a-z_]+", "score": "[a-z_]+"}
+    parts = re.split(r"\{(\w+)\}", name)
+    # A kind that stands twice, as in {X}{X}, is the same one.
+    seen: set[str] = set()
+    pattern = ""
+    for literal, group in zip(parts[::2], [*parts[1::2], ""], strict=True):
+        pattern += re.escape(literal)
+        if group:
+            pattern += f"(?P={group})" if group in seen else f"(?P<{group}>{kinds[group]})"
+            seen.add(group)
+    return re.compile(pattern)
+
+
+_LATER = "; NaN unless the reader's layer is later"
+_ACROSS = ("writer_layer", "reader_layer", "writer_{X}", "reader_{Y}")
+_QUERY_TO = ("writer_layer", "reader_layer", "writer_head", "reader_{Y}")
+_SOURCE_TO = ("source_layer", "target_layer", "source_{X}", "target_{Y}")
+
+_RANKS = (
+    Field("rank/{X}", ("layer", "{X}"), "1", "numerical rank of the head's map"),
+    Field("direct_sum/{X}/rank", ("layer",), "1", "dimension of the sum of the layer's spaces"),
+    Field("direct_sum/{X}/deficiency", ("layer",), "1", "sum of the ranks less the dimension of the sum"),
+    Field("direct_sum/{X}/lambda_min", ("layer",), "1", "smallest eigenvalue of the sum of the spaces' projections"),
+)
+
+_WITHIN_NULLS = tuple(
+    Field(f"within/{{X}}/{{null}}/{name}", ("sample", "layer"), unit, meaning)
+    for name, unit, meaning in (
+        ("spread", "1", "standard deviation (ddof = 0) of rho over a layer's pairs"),
+        ("mean", "1", "mean of rho over a layer's pairs"),
+        ("median", "1", "median of rho over a layer's pairs"),
+        ("p95", "1", "95th percentile of rho over a layer's pairs"),
+        ("min_angle", "degree", "smallest principal angle of all of a layer's pairs"),
+    )
+)
+
+_NULLS = (
+    *_WITHIN_NULLS,
+    Field(
+        "cross/O{Y}/{null}/spread", ("sample", "writer_layer", "reader_layer"), "1",
+        "standard deviation (ddof = 0) of rho over a layer pair's pairs" + _LATER,
+    ),
+    Field(
+        "cross/O{Y}/{null}/mean", ("sample", "writer_layer", "reader_layer"), "1",
+        "mean of rho over a layer pair's pairs" + _LATER,
+    ),
+    Field("pairs/{X}/{null}/rho", ("sample", "{X}_pair"), "1", "rho of all pairs i < j of one layer, by i, then j"),
+    Field("pairs/{X}/layer", (), "", "that layer: the upper median of the layers' observed spreads"),
+)  # fmt: skip
+
+FIELDS: Mapping[str, tuple[Field, ...]] = {
+    "bases": (
+        Field(
+            "{X}/basis", ("layer", "{X}", "d_model", "direction"), "1",
+            "orthonormal columns, the most weighted direction first, zero beyond the rank",
+        ),
+        Field("{X}/singular_values", ("layer", "{X}", "direction"), "1", "of the head's map, descending"),
+        *_RANKS,
+    ),
+    "overlaps": (
+        Field("within/{X}/rho", ("layer", "{X}", "{X}"), "1", "overlap PK / min(rank, rank); 1 on the diagonal"),
+        Field("within/{X}/angle", ("layer", "{X}", "{X}"), "degree", "smallest principal angle"),
+        Field("cross/{X}{Y}/rho", _ACROSS, "1", "overlap PK / min(rank, rank)" + _LATER),
+        Field("cross/{X}{Y}/angle", _ACROSS, "degree", "smallest principal angle" + _LATER),
+        Field(
+            "cross/O{Y}/simple_composition", _QUERY_TO, "1",
+            "||W_X W_O|| / (||W_X|| ||W_O||), unfolded" + _LATER,
+        ),
+        Field(
+            "cross/O{Y}/weighted", _QUERY_TO, "1",
+            "D ||R^T B||^2 / (||R||^2 ||B||^2), folded" + _LATER,
+        ),
+        *_RANKS,
+    ),
+    "null-shard": _NULLS,
+    "nulls": (
+        *_NULLS,
+        Field("random/mean", (), "1", "expected rho of two independent uniform random subspaces"),
+        Field("random/sd", (), "1", "its standard deviation, in closed form"),
+        Field("random/rho", ("random_pair",), "1", "rho of independent pairs of random subspaces"),
+    ),
+    "self_heads": (
+        Field("{X}{Y}/rho", ("layer", "{X}", "{Y}"), "1", "overlap of all pairs within the layer"),
+        Field("{X}{Y}/own", ("layer",), "1", "mean over heads of the overlap of a head's own two spaces"),
+        Field("{X}{Y}/others", ("layer",), "1", "mean over pairs of different heads, or groups"),
+        Field("{X}{Y}/p", ("layer",), "1", "one-sided p of the own mean under permuted labels"),
+        Field("{X}{Y}/n_permutations", ("layer",), "1", "permutations that it was compared with"),
+        Field("{X}{Y}/exhaustive", ("layer",), "", "1 where these are all permutations there are"),
+    ),
+    "activations": (
+        Field("{Y}/linear", _QUERY_TO, "1", "mean squared norm over tokens of the linear term" + _LATER),
+        Field("{Y}/normalisation", _QUERY_TO, "1", "of the normalisation term" + _LATER),
+        Field("{Y}/total", _QUERY_TO, "1", "of the full first-order response" + _LATER),
+        Field(
+            "{Y}/energy_fraction", _QUERY_TO, "1",
+            "tr(P_V C) / tr C, the share of a write's energy inside the read space" + _LATER,
+        ),
+        Field("O/energy", ("layer", "head"), "1", "tr C, mean squared norm of the head's write"),
+        Field("O/second_moment", ("layer", "head", "direction", "direction"), "1", "E[z z^T] of the head outputs"),
+        Field("run/loss_nats_per_token", (), "nat", "mean next-token loss on the text"),
+        Field("run/n_tokens", (), "1", "tokens of the text that were run"),
+        Field("run/n_windows", (), "1", "windows that they were cut into"),
+        Field("run/window_tokens", (), "1", "tokens of a window"),
+    ),
+    "attention": (
+        Field("identity", ("layer", "head"), "1", "mean attention of a token to itself"),
+        Field("previous_token", ("layer", "head"), "1", "mean attention of a token to the one before"),
+        Field(
+            "induction", ("layer", "head"), "1",
+            "on random tokens that repeat, mean attention to the token after the earlier copy",
+        ),
+        Field(
+            "top_tokens", ("layer", "head", "top"), "",
+            "tokens whose unembedding lies closest to the write space, the closest first",
+        ),
+        Field("top_token_texts", ("layer", "head", "top"), "", "their texts, UTF-8"),
+    ),
+    "affinity": (
+        Field("pk/{X}{Y}", _SOURCE_TO, "1", "projection kernel" + _LATER),
+        Field(
+            "cs/O{Y}", ("source_layer", "target_layer", "source_head", "target_head"), "1",
+            "composition score of full products, by query head on both sides" + _LATER,
+        ),
+        Field(
+            "same_kind/{score}/{X}{X}", ("source_layer", "target_layer", "source_{X}", "target_{X}"), "1",
+            "a score between maps of one kind, pairs inside a layer included; NaN where the target's layer is earlier",
+        ),
+        Field("{score}/O{Y}", ("source_layer", "target_layer", "source_head", "target_{Y}"), "1",
+              "simple_cs, cka, procrustes, and the last two with residual coordinates as samples (_invariant)"
+              + _LATER),
+        Field("kl", ("source_kind", "target_kind"), "nat", "KL(random || observed PK)"),
+        Field("head_classes/set", (), "", "name of the set of head classes, UTF-8"),
+        Field("head_classes/order", ("head_class",), "", "the classes in their order, UTF-8"),
+        Field("head_classes/class", ("layer", "head"), "", "index into the order; -1 for a head of no class"),
+        Field("head_classes/counts", ("layer", "head"), "", "whether PK's tables count the head as the circuit's"),
+    ),
+}  # fmt: skip
+"""By kind of file; of two fields that a name fits, the first holds."""
+
+LABELS: Mapping[str, tuple[str, ...]] = {"source_kind": tuple("QKVO"), "target_kind": tuple("QKVO")}
+"""Coordinates of the dimensions that are not counted from 0."""
+
+DIMENSIONS: Mapping[str, str] = {
+    "layer": "layer", "writer_layer": "layer of the writer", "reader_layer": "layer of the reader",
+    "source_layer": "layer of the source", "target_layer": "layer of the target",
+    "head": "query head", "kv_head": "key-value head", "d_model": "coordinate of the residual stream",
+    "direction": "direction of a head, the most weighted first", "sample": "sample of a null model",
+    "head_pair": "pair i < j of query heads, by i, then j", "kv_head_pair": "pair i < j of key-value heads",
+    "random_pair": "pair of random subspaces", "top": "place in the list", "head_class": "class of heads",
+    "source_kind": "kind of the source", "target_kind": "kind of the target",
+}  # fmt: skip
+"""What is counted along a dimension; ``other_``, ``writer_``, … stand before the heads' of a second axis."""
+
+
+def find_field(file_kind: str, name: str) -> tuple[Field, tuple[str, ...]] | None:
+    """Field and dimensions of a dataset; None where the dictionary has none of this name."""
+    for field in FIELDS.get(file_kind, ()):
+        if (dimensions := field.match(name)) is not None:
+            return field, dimensions
+    return None
+
+
+_LENGTHS = {"layer": "n_layers", "head": "n_query_heads", "kv_head": "n_kv_heads", "d_model": "d_model"}
+"""By dimension, the attribute of a file that says how long it is."""
+_LENGTHS_IN = {
+    "bases": {"layer": "block_layers"},
+    "null-shard": {"sample": "n_samples"},
+    "nulls": {"sample": "samples"},
+}
+"""The same where a kind of file has its own."""
+
+
+def dimension_fault(file_kind: str, name: str, shape: tuple[int, ...], says: Mapping[str, object]) -> str | None:
+    """Say where a dataset is not as long as its file's attributes say; None where all that they say agrees.
+
+    An array that is shorter would be taken for whole: a shard of fewer samples, a block of fewer layers.
+    """
+    _, dimensions = find_field(file_kind, name) or (None, ())
+    lengths = _LENGTHS | _LENGTHS_IN.get(file_kind, {})
+    for axis, dimension in enumerate(dimensions):
+        plain = re.sub("^(writer|reader|source|target|other)_", "", dimension)
+        key = lengths.get(plain, "")
+        length = shape[axis] if axis < len(shape) else None
+        if key in says and length != says[key]:
+            return f"{key} is {says[key]}, but {name!r} has {length} in dimension {axis}"
+    return None
+
+
+def describe_dimension(name: str) -> str:
+    """Say what is counted along a dimension."""
+    if name in DIMENSIONS:
+        return DIMENSIONS[name]
+    role, _, plain = name.partition("_")
+    return f"{role} {DIMENSIONS[plain]}"
+
+
+def dictionary_page() -> str:
+    """Write the data dictionary as Markdown: a table for each kind of file."""
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    for kind, fields in FIELDS.items():
+        yield f"### `{kind}`\n"
+        if kind == "null-shard":
+            yield "The fields of `nulls` but `random/`, for one null model and some samples.\n"
+            continue
+        yield "| dataset | dimensions | unit | meaning |"
+        yield "|---|---|---|---|"
+        for field in fields:
+            meaning = field.meaning.replace("|", r"\|")
+            yield f"| `{field.name}` | {', '.join(field.dimensions) or 'none'} | {field.unit or '-'} | {meaning} |"
+        yield ""
+
+
+BEGIN, END = "<!-- data dictionary: python -m headspaces.fields results/README.md -->\n", "<!-- end -->"
+"""Between these the page holds the table."""
+
+
+def write_page(path: str | Path) -> None:
+    """Write the table of a page anew."""
+    text = Path(path).read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    Path(path).write_text(before + BEGIN + dictionary_page() + END + rest.split(END, 1)[1], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_page(sys.argv[1])

@@ -1,0 +1,92 @@
+"""Where a model's numbers come from: the pipeline's results where they fit a question, else the weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from headspaces.errors import InputError
+from headspaces.library.source import HeadSource
+
+if TYPE_CHECKING:
+    from headspaces.library.overlaps_of import ComputedGeometry, Geometry
+
+Settings: TypeAlias = "tuple[bool | None, float | None, int | None]"
+"""Whether norms are folded, the tolerance of ranks, and the number of leading directions, as a user gave them."""
+
+
+class Answers:
+    """The geometry of a model under given settings.
+
+    Parameters
+    ----------
+    heads
+        Where the heads come from.
+    fold, rank_rtol
+        What holds where a question says nothing: whether norms are folded, and the tolerance of ranks or None for RW's.
+    overlaps_file
+        An overlaps file of the pipeline, or None.
+    """
+
+    def __init__(self, heads: HeadSource, fold: bool, rank_rtol: float | None, overlaps_file: Path | None) -> None:
+        self.fold = fold
+        self._heads, self._rank_rtol, self._overlaps_file = heads, rank_rtol, overlaps_file
+        self._computed: dict[tuple[bool, float, int | None], ComputedGeometry] = {}
+
+    def settings(self, fold: bool | None, rank_rtol: float | None) -> tuple[bool, float]:
+        """Return whether norms are folded and the tolerance of ranks, given those or by default."""
+        from headspaces.geometry.bases import RANK_RTOL
+
+        tolerance = self._rank_rtol if rank_rtol is None else rank_rtol
+        tolerance = RANK_RTOL if tolerance is None else float(tolerance)
+        if not 0 <= tolerance < 1:
+            raise InputError(f"{self._heads.name}: rank_rtol is {tolerance}, expected a number from 0 to below 1")
+        return self.fold if fold is None else bool(fold), tolerance
+
+    def computed(self, fold: bool | None, rank_rtol: float | None, leading: int | None = None) -> ComputedGeometry:
+        """Return the geometry that is computed from the weights under some settings."""
+        from headspaces.library.overlaps_of import ComputedGeometry
+
+        if leading is not None and (isinstance(leading, bool) or not isinstance(leading, int) or leading < 1):
+            raise InputError(
+                f"{self._heads.name}: leading is {leading!r}, expected a positive whole number of directions"
+            )
+        key = (*self.settings(fold, rank_rtol), leading)
+        if key not in self._computed:
+            # One set of bases at a time is kept in memory.
+            self._computed = {key: ComputedGeometry(self._heads.read, self._heads.shape, *key)}
+        return self._computed[key]
+
+    def geometry(
+        self, spaces: str, fold: bool | None = None, rank_rtol: float | None = None, leading: int | None = None
+    ) -> Geometry:
+        """Return what answers for a comparison: the pipeline's results where they fit, else the weights."""
+        stored = self._stored(spaces, fold, rank_rtol) if leading is None else None
+        return stored or self.computed(fold, rank_rtol, leading)
+
+    def origin_of(self, spaces: str) -> str:
+        """Return where the numbers of a comparison come from: a file of the pipeline, or the weights."""
+        found = self._stored(spaces, None, None) is not None
+        return str(self._overlaps_file) if found else "computed from the checkpoint"
+
+    def _stored(self, spaces: str, fold: bool | None, rank_rtol: float | None) -> Geometry | None:
+        if self._overlaps_file is None:
+            return None
+        from headspaces.library.results import stored_geometry
+
+        return stored_geometry(self._overlaps_file, self._heads, spaces, *self.settings(fold, rank_rtol))
+
+    def attributes(
+        self, spaces: str, fold: bool | None, rank_rtol: float | None, leading: int | None
+    ) -> dict[str, Any]:
+        """Return what the attributes of a labelled array say."""
+        folded, tolerance = self.settings(fold, rank_rtol)
+        return {
+            "model": self._heads.name,
+            "source": self._heads.origin,
+            "revision": self._heads.revision,
+            "spaces": spaces,
+            "fold": int(folded),
+            "rank_rtol": tolerance,
+            **({"leading": leading} if leading is not None else {}),
+        }

@@ -1,0 +1,135 @@
+"""A model's overlaps against chance: the null models of RW section 5.1 for one comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from headspaces.errors import InputError
+from headspaces.geometry.statistics import monte_carlo_p, pair_statistics, spread_ratio
+from headspaces.library.comparisons import OF_THE_PAPER, WITHIN, check_spaces, dimensions
+from headspaces.library.model import ModelSpaces
+from headspaces.nulls.samples import NullRun, null_shard
+from headspaces.spaces import KINDS
+
+
+def null_test(
+    model: ModelSpaces,
+    spaces: str,
+    null: str | Sequence[str] = ("rotation", "reassignment"),
+    *,
+    samples: int = 30,
+    seed: int = 0,
+    fold: bool | None = None,
+    rank_rtol: float | None = None,
+) -> xr.Dataset:
+    """Ask of every layer, or layer pair, whether its overlaps spread more than null models let expect.
+
+    Parameters
+    ----------
+    model
+        The model. Its weights of the kinds in question are held in memory.
+    spaces
+        ``O``, ``Q``, ``K``, ``V`` within layers, or ``OQ``, ``OK``, ``OV`` across.
+    null
+        One or several null models: ``rotation`` (all directions rotated at random, the spectrum kept), ``reassignment``
+        (the learnt directions given to heads at random).
+    samples
+        Samples of each.
+    seed
+        With the model's name and a sample's number it determines the draws: the pipeline's nulls stage gives the same
+        samples for the same seed and name.
+    fold, rank_rtol
+        As in :class:`ModelSpaces`.
+
+    Returns
+    -------
+    xarray.Dataset
+        Over ``layer``, or ``writer_layer`` and ``reader_layer`` (NaN unless the reader's is later): ``spread``, the
+        standard deviation (ddof = 0) of the observed rho; ``r``, that over the largest spread of all samples; and over
+        ``null`` too, ``p`` (one-sided, ``(k + 1) / (n + 1)`` for k of n samples that spread at least as much) and
+        ``null_spread`` of every ``sample``. No units.
+
+    Raises
+    ------
+    InputError
+        If a null model is not known, there is no such comparison, or the weights cannot be read.
+
+    Notes
+    -----
+    RW 5.1 and 5.3. ``r`` is a ratio to a maximum and depends on the number of samples; ``p`` is no smaller than
+    ``1 / (samples + 1)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import headspaces as hs
+    >>> heads = np.random.default_rng(0).normal(size=(2, 4, 16, 2))
+    >>> heads[1, 1] = heads[1, 0]  # two heads of layer 1 write to one space
+    >>> found = hs.null_test(hs.load({"O": heads}), "O", samples=9)
+    >>> found["p"].sel(layer=1).values.tolist()
+    [0.1, 0.1]
+    >>> bool(found["r"].sel(layer=1) > 1)
+    True
+    """
+    name = check_spaces(spaces, model.kinds, model.name)
+    nulls = (null,) if isinstance(null, str) else tuple(null)
+    _check(name, nulls, samples, model.name)
+    folded, tolerance = model.answers.settings(fold, rank_rtol)
+    kinds = "".join(kind for kind in KINDS if kind in name)
+    geometry = model.answers.computed(fold, rank_rtol)
+    factors = {kind: list(geometry.factors(kind)) for kind in kinds}
+    run = NullRun(
+        factors=lambda layer, kind: factors[kind][layer],
+        shape=model.shape,
+        kinds=kinds,
+        model=model.name,
+        seed=seed,
+        rtol=tolerance,
+    )
+    place = f"within/{name}" if name in WITHIN else f"cross/{name}"
+    drawn = [_drawn(run, one, samples)[f"{place}/{one}/spread"] for one in nulls]
+    observed = _observed(model.overlaps(name, fold=fold, rank_rtol=rank_rtol).values, name)
+    axes = tuple(axis for axis in dimensions(name) if axis.endswith("layer"))
+    together, p = np.concatenate(drawn), [monte_carlo_p(observed, one) for one in drawn]
+    return xr.Dataset(
+        {
+            "spread": (axes, observed, _described("spread of the observed rho")),
+            "r": (axes, spread_ratio(observed, together, together[:0]), _described("over the largest null spread")),
+            "p": (("null", *axes), np.stack(p), _described("one-sided p")),
+            "null_spread": (("null", "sample", *axes), np.stack(drawn), _described("spread of a null sample's rho")),
+        },
+        {"null": list(nulls), "sample": range(samples), **{axis: range(model.shape.n_layers) for axis in axes}},
+        {"model": model.name, "spaces": name, "fold": int(folded), "rank_rtol": tolerance, "seed": seed},
+    )
+
+
+def _drawn(run: NullRun, null: str, samples: int) -> dict[str, np.ndarray]:
+    try:
+        return null_shard(run, null, range(samples))
+    except KeyError as error:
+        if error.args != (null,):
+            raise
+        raise InputError(f"{run.model}: unknown null model {null!r}; rotation and reassignment are known") from error
+
+
+def _described(meaning: str) -> dict[str, Any]:
+    return {"long_name": meaning, "units": "1"}
+
+
+def _check(spaces: str, nulls: Sequence[str], samples: int, where: str) -> None:
+    if spaces not in OF_THE_PAPER:
+        raise InputError(f"{where}: null models compare {', '.join(OF_THE_PAPER)}, not {spaces}")
+    if not nulls or isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+        raise InputError(f"{where}: {samples!r} samples of {len(nulls)} null models; expected at least one of one")
+
+
+def _observed(rho: np.ndarray, spaces: str) -> np.ndarray:
+    """Spread of every condition; NaN where no reader's layer is later."""
+    if spaces in WITHIN:
+        one, other = np.triu_indices(rho.shape[1], k=1)
+        return pair_statistics(rho[:, one, other])["spread"]
+    return pair_statistics(rho.reshape(*rho.shape[:2], -1) if rho.size else rho[..., 0])["spread"]

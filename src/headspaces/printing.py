@@ -1,0 +1,188 @@
+"""How the command line prints what the library gives: aligned tables, JSON with every digit, CSV."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headspaces.library.comparisons import WITHIN
+from headspaces.library.model import ModelSpaces
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COMPARED = {
+    "mean_rho_one": "mean ρ 1", "mean_rho_other": "mean ρ 2", "spread_one": "spread 1", "spread_other": "spread 2",
+    "max_abs_difference": "largest difference", "median_abs_difference": "median difference",
+    "max_relative_difference": "largest relative",
+}  # fmt: skip
+"""Columns of a comparison, and their headings."""
+
+
+def facts(model: ModelSpaces, spaces: str) -> dict[str, Any]:
+    """Say which weights, settings and file the numbers of a comparison come from."""
+    fold, rank_rtol = model.answers.settings(None, None)
+    heads = model.heads
+    return {
+        "model": heads.name, "source": heads.origin, "revision": heads.revision, "fold": fold, "rank_rtol": rank_rtol,
+        "from": model.answers.origin_of(spaces),
+    }  # fmt: skip
+
+
+def isotropic(model: ModelSpaces) -> float:
+    """Return the expected rho of two random spaces, d / D."""
+    return model.shape.d_head / model.shape.d_model
+
+
+def as_json(value: Any) -> str:
+    """Write JSON; numbers that it does not have are null."""
+    return json.dumps(_finite(value), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def as_csv(frame: pd.DataFrame) -> str:
+    """Write CSV with 12 significant digits; nothing where a value is missing."""
+    return frame.to_csv(index=False, float_format="%.12g", lineterminator="\n").rstrip("\n")
+
+
+def pairs_json(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """List pairs with layers and heads as numbers."""
+    one, other = frame.columns[:2]
+    return [
+        {
+            "source": _place(row[one]), "target": _place(row[other]), "rho": row["rho"], "pk": row["pk"],
+            "angle_deg": row["angle_deg"],
+        }
+        for row in frame.to_dict("records")
+    ]  # fmt: skip
+
+
+def compared_json(frame: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
+    """Divide a comparison into what is over all pairs and what is by layer."""
+    rows = []
+    for row in _rows(frame):
+        both = {key: [row[f"{key}_one"], row[f"{key}_other"]] for key in ("mean_rho", "spread")}
+        rest = {key: value for key, value in row.items() if not key.startswith(("mean_rho_", "spread_", "layer"))}
+        rows.append({**rest, **both})
+    layers = frame["layer"].tolist()
+    overall = frame["layer"].isna().tolist()
+    return {
+        "comparisons": [row for row, whole in zip(rows, overall, strict=True) if whole],
+        "layers": [
+            {"layer": int(layer), **row} for row, layer, whole in zip(rows, layers, overall, strict=True) if not whole
+        ],
+    }
+
+
+def show_model(model: Mapping[str, Any]) -> Iterator[str]:
+    """Print what a model is."""
+    shape = model["shape"]
+    rows = [
+        ("source", model["source"]),
+        ("revision", model["revision"]),
+        ("architecture", f"{model['architecture']} (layout {model['layout']})"),
+        ("norm before the attention", model["norm"]),
+        ("layers", shape["n_layers"]),
+        ("residual stream", f"{shape['d_model']} dimensions"),
+        ("heads", f"{shape['n_query_heads']} query, {shape['n_kv_heads']} key-value, {shape['d_head']} wide"),
+        ("isotropic ρ, d/D", f"{model['isotropic']:.4f}"),
+    ]
+    if "n_tensors" in model:
+        rows += [
+            ("attention tensors", f"{model['n_tensors']}, of type {', '.join(model['dtypes'])}"),
+            ("files that hold them", model["n_files"]),
+            ("their size", _size(model["bytes"])),
+            ("to be fetched", _size(model["bytes_to_fetch"]) if model["source"].startswith("hub:") else "nothing"),
+        ]
+    yield model["model"]
+    yield from ("  " + line for line in _aligned([(label, str(value)) for label, value in rows], "ll"))
+    yield "\nspaces of a layer"
+    spaces = [("kind", "", "heads", "summed width", "deficiency forced by it")]
+    for kind, room in model["spaces"].items():
+        spaces.append((kind, *(str(room[key]) for key in ("what", "heads", "width", "forced_deficiency"))))
+    yield from ("  " + line for line in _aligned(spaces, "llrrr"))
+    if "stages" in model:
+        yield "\nstages of the workflow"
+        stages = [(stage, f"no: {reason}" if reason else "yes") for stage, reason in model["stages"].items()]
+        yield from ("  " + line for line in _aligned(stages, "ll"))
+    yield from ("\n" + note for note in model["notes"])
+
+
+def show_pairs(about: Mapping[str, Any], frame: pd.DataFrame) -> Iterator[str]:
+    """Print the strongest pairs."""
+    spaces, within = about["spaces"], about["spaces"] in WITHIN
+    yield from _heading(about)
+    yield f"isotropic ρ {about['isotropic']:.4f}; layer.head of each space\n"
+    if frame.empty:
+        yield f"no pairs: {_no_pairs(spaces)}"
+        return
+    one, other = frame.columns[:2]
+    rows = [(spaces[0], "", spaces[-1], "ρ", "PK", "smallest angle (°)")]
+    for row in frame.to_dict("records"):
+        numbers = (f"{row['rho']:.4f}", f"{row['pk']:.2f}", f"{row['angle_deg']:.2f}")
+        rows.append((row[one], "–" if within else "→", row[other], *numbers))
+    yield from _aligned(rows, "rlrrrr")
+
+
+def show_two(both: Sequence[Mapping[str, Any]], frame: pd.DataFrame) -> Iterator[str]:
+    """Print two models side by side."""
+    for number, about in enumerate(both, start=1):
+        first, second = _heading(about)
+        yield f"{number}  {first}\n {second}"
+    whole = frame["layer"].isna()
+    for title, part in (("over all pairs", frame[whole]), ("within each layer", frame[~whole])):
+        part = part[part["n_pairs"] > 0]
+        if part.empty:
+            continue
+        names = ["spaces"] if title == "over all pairs" else ["spaces", "layer"]
+        lines = [[*names, "pairs", *COMPARED.values()]]
+        lines += [[str(row[name]) for name in names] + _compared(row) for row in _rows(part)]
+        yield f"\n{title}"
+        yield from ("  " + line for line in _aligned(lines, "l" + "r" * (len(lines[0]) - 1)))
+    for spaces in frame["spaces"][whole & (frame["n_pairs"] == 0)]:
+        yield f"\n{spaces}: no pairs, {_no_pairs(spaces)}"
+
+
+def _no_pairs(spaces: str) -> str:
+    return "a layer has one such head" if spaces in WITHIN else "there is no later layer"
+
+
+def _compared(row: Mapping[str, Any]) -> list[str]:
+    digits = {key: ".2e" if key.endswith("difference") else ".4f" for key in COMPARED}
+    return [str(row["n_pairs"]), *(f"{row[key]:{digits[key]}}" for key in COMPARED)]
+
+
+def _heading(about: Mapping[str, Any]) -> tuple[str, str]:
+    norms = "norms folded into the reads" if about["fold"] else "bare weights"
+    return f"{about['model']}: {norms}; {about['from']}", f"  {about['source']} ({about['revision']})"
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
+
+
+def _place(text: str) -> dict[str, int]:
+    layer, head = text.split(".")
+    return {"layer": int(layer), "head": int(head)}
+
+
+def _aligned(rows: Sequence[Sequence[str]], sides: str) -> Iterable[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(sides))]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if side == "l" else cell.rjust(width) for cell, width, side in zip(row, widths, sides)
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:,.1f} MB" if n_bytes < 1e9 else f"{n_bytes / 1e9:,.2f} GB"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,182 @@
+"""The data dictionary against what the stages really give, and against the page."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from support.project import ROOT
+
+from headspaces import fields
+from headspaces.activations.response import energy_fractions
+from headspaces.affinity.classes import HeadClasses, class_arrays
+from headspaces.affinity.run import affinity
+from headspaces.fields import FIELDS, HEADS, find_field
+from headspaces.geometry.bases import block_bases
+from headspaces.geometry.heads import LayerHeads, Norm
+from headspaces.geometry.overlaps import composition_scores, observed_overlaps
+from headspaces.nulls.samples import NullRun, null_shard, random_reference
+from headspaces.nulls.self_heads import self_heads
+from headspaces.spaces import Shape
+from headspaces.store import dataset_names, read_arrays, write_arrays
+
+# No two lengths are the same, so that no axis can be taken for another.
+SHAPE = Shape(n_layers=5, d_model=24, n_query_heads=4, n_kv_heads=2, d_head=3)
+N_SAMPLES = 7
+SIZES = {
+    "layer": 5, "head": 4, "kv_head": 2, "d_model": 24, "direction": 3, "sample": N_SAMPLES, "head_pair": 6,
+    "kv_head_pair": 1, "random_pair": 100, "source_kind": 4, "target_kind": 4, "head_class": 1,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def layers() -> list[LayerHeads]:
+    rng = np.random.default_rng(1)
+    return [
+        LayerHeads(
+            layer,
+            {kind: rng.standard_normal((SHAPE.n_heads(kind), SHAPE.d_model, SHAPE.d_head)) for kind in "OQKV"},
+            Norm("rmsnorm", rng.uniform(0.5, 2, SHAPE.d_model)),
+        )
+        for layer in range(SHAPE.n_layers)
+    ]
+
+
+def bases(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
+    return block_bases(layers, fold_norms=True)
+
+
+def overlaps(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
+    return observed_overlaps([bases(layers)]) | composition_scores(lambda: layers)
+
+
+def shard(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
+    figure = dict.fromkeys("OQKV", 2)
+    run = NullRun(lambda layer, kind: layers[layer].factors[kind], SHAPE, "OQKV", "m", 0, figure_layers=figure)
+    return null_shard(run, "rotation", range(N_SAMPLES))
+
+
+def scores(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
+    classes = HeadClasses("c", {(0, 1): "Identity"}, frozenset())
+    return affinity([lambda: layers], same_kind=True) | class_arrays(classes, SHAPE)
+
+
+def activations(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
+    outputs = np.random.default_rng(2).standard_normal((SHAPE.n_layers, 4, 11, 3))
+    moments = np.einsum("lhta,lhtb->lhab", outputs, outputs) / 11
+    writes = np.stack([layer.factors["O"] for layer in layers])
+    reads = {kind: bases(layers)[f"{kind}/basis"] for kind in "QKV"}
+    return energy_fractions(writes, moments, reads) | {"O/second_moment": moments, "run/n_tokens": np.array(11)}
+
+
+MADE: dict[str, Callable[[list[LayerHeads]], dict[str, np.ndarray]]] = {
+    "bases": bases,
+    "overlaps": overlaps,
+    "null-shard": shard,
+    "nulls": lambda layers: shard(layers) | random_reference(SHAPE, "OQKV", "m", 0, N_SAMPLES),
+    "self_heads": lambda layers: self_heads([bases(layers)], seed=0, model="m"),
+    "affinity": scores,
+    "activations": activations,
+    "attention": lambda _: {
+        "identity": np.zeros((5, 4)),
+        "top_tokens": np.zeros((5, 4, 10), int),
+        "top_token_texts": np.full((5, 4, 10), b"a"),
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def made(layers: list[LayerHeads]) -> dict[str, dict[str, np.ndarray]]:
+    return {kind: make(layers) for kind, make in MADE.items()}
+
+
+@pytest.mark.parametrize("kind", sorted(MADE))
+def test_every_dataset_of_a_stage_is_labelled(
+    kind: str, made: dict[str, dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    arrays, path = made[kind], tmp_path / "a.h5"
+    write_arrays(path, kind, arrays, {"model": "m"})
+    with xr.open_datatree(path, engine="h5netcdf") as tree:
+        for name, array in arrays.items():
+            found = tree[name]
+            np.testing.assert_array_equal(found.values, array)
+            assert found.attrs["long_name"]
+            for dimension, size in zip(found.dims, array.shape, strict=True):
+                plain = dimension.removeprefix("other_")
+                role = plain.split("_")[0]
+                plain = plain.removeprefix(f"{role}_") if role in ("writer", "reader", "source", "target") else plain
+                plain = f"source_{plain}" if plain == "kind" else plain
+                assert size == (10 if plain == "top" else SIZES[plain]), (name, dimension)
+                assert len(found.coords[dimension]) == size
+    # Who reads with h5py, or through the store, meets no scale among the results.
+    assert dataset_names(path, kind) == sorted(arrays)
+    for name, array in read_arrays(path, kind).items():
+        np.testing.assert_array_equal(array, arrays[name])
+
+
+def test_every_field_is_of_some_stage(made: dict[str, dict[str, np.ndarray]]) -> None:
+    """The dictionary promises nothing that no stage writes (runs of whole models are tried elsewhere)."""
+    of_runs = {"linear", "normalisation", "total", "energy", "run", "previous_token", "induction"}
+    for kind, described in FIELDS.items():
+        if kind == "attention":
+            continue
+        found = {field.name for name in made[kind] if (field := (find_field(kind, name) or [None])[0])}
+        missing = {field.name for field in described} - found
+        assert all(set(name.replace("{Y}/", "").split("/")) & of_runs for name in missing), missing
+
+
+def test_dimensions_say_whose_heads_they_count() -> None:
+    def dimensions(kind: str, name: str) -> tuple[str, ...]:
+        found = find_field(kind, name)
+        assert found is not None
+        return found[1]
+
+    assert dimensions("overlaps", "within/K/rho") == ("layer", "kv_head", "other_kv_head")
+    assert dimensions("overlaps", "cross/OV/angle") == (
+        "writer_layer", "reader_layer", "writer_head", "reader_kv_head",
+    )  # fmt: skip
+    assert dimensions("affinity", "pk/KQ")[2:] == ("source_kv_head", "target_head")
+    assert dimensions("affinity", "cs/OV")[2:] == ("source_head", "target_head")
+    assert dimensions("self_heads", "VO/rho") == ("layer", "kv_head", "head")
+    assert dimensions("nulls", "within/V/swap/p95") == ("sample", "layer")
+    assert dimensions("nulls", "pairs/V/random/rho") == ("sample", "kv_head_pair")
+    assert find_field("affinity", "same_kind/pk/QK") is None
+    assert HEADS == {"O": "head", "Q": "head", "K": "kv_head", "V": "kv_head"}
+
+
+def test_bytes_repeat_whatever_memory_held_before(made: dict[str, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    arrays, contents = made["overlaps"], set()
+    for number in range(4):
+        rubbish = [np.full(size, number, dtype=np.uint8) for size in range(1, 4000, 7)]
+        write_arrays(tmp_path / f"{number}.h5", "overlaps", arrays, {"model": "m"})
+        contents.add((tmp_path / f"{number}.h5").read_bytes())
+        del rubbish
+    assert len(contents) == 1
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"within/O/rho": np.zeros((2, 3))}, r"within/O/rho has the shape \(2, 3\), its dimensions are"),
+        ({"rank/O": np.zeros((2, 3)), "rank/Q": np.zeros((2, 4))}, "the dimension head has several lengths"),
+    ],
+)
+def test_arrays_that_do_not_fit_their_dimensions_are_a_fault(
+    arrays: dict[str, np.ndarray], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        write_arrays(tmp_path / "a.h5", "overlaps", arrays, {})
+    assert not (tmp_path / "a.h5").exists()
+
+
+def test_the_page_holds_the_dictionary() -> None:
+    page = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
+    assert fields.BEGIN + fields.dictionary_page() + fields.END in page
+
+
+def test_the_page_is_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(f"before\n{fields.BEGIN}old\n{fields.END}\nafter\n", encoding="utf-8")
+    fields.write_page(path)
+    assert path.read_text() == f"before\n{fields.BEGIN}{fields.dictionary_page()}{fields.END}\nafter\n"

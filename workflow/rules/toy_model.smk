@@ -1,0 +1,27 @@
+"""toy_model: a small transformer that is trained here, for models whose source is ``toy:SEED``.
+
+Needs nothing. Makes the folder ``results/weights/{checkpoint}/checkpoint``, whose weights are read like any other's.
+"""
+
+
+rule toy_model:
+    """Train a two-layer attention-only transformer until it has induction heads (PK figure 4)."""
+    input:
+        code=code_of("toy_model"),
+    output:
+        "results/weights/{checkpoint}/checkpoint/config.json",
+        "results/weights/{checkpoint}/checkpoint/model.safetensors",
+    log:
+        "results/logs/toy_model/{checkpoint}.log",
+    benchmark:
+        "results/benchmarks/toy_model/{checkpoint}.tsv"
+    threads: 2
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        seed=lambda wildcards: int(
+            CHECKPOINTS[wildcards.checkpoint].source.removeprefix("toy:")
+        ),
+    script:
+        "../scripts/toy_model.py"
