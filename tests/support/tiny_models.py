@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import transformers
 from torch.overrides import TorchFunctionMode
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 D_MODEL, N_LAYERS = 48, 2
 _SIZES = {
@@ -38,6 +38,7 @@ class Tiny:
     layers: str = "model.layers"
     output: str = "o_proj"  # beneath the attention
     write_norm: str = ""
+    vision: dict[str, Any] = field(default_factory=dict)  # of a model that also sees: `config` is its decoder's
 
 
 TINY: dict[str, Tiny] = {
@@ -124,10 +125,50 @@ TINY: dict[str, Tiny] = {
 }  # fmt: skip
 """One model per row of the layouts table, and per model type whose modules differ."""
 
+_SEES = {"depth": 1, "embed_dim": 16, "num_heads": 2, "intermediate_size": 16, "out_hidden_size": D_MODEL}
+_TOWER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+def _rope(*sections: int) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": list(sections)}}
+
+
+_IN = {"layers": "model.language_model.layers"}
+WRAPPED: dict[str, Tiny] = {
+    "qwen2_vl": Tiny("Qwen2VLConfig", {**_GQA, **_rope(2, 2, 2)}, **_IN, vision={**_SEES, "hidden_size": D_MODEL}),
+    "qwen2_5_vl": Tiny("Qwen2_5_VLConfig", {**_GQA, **_rope(2, 2, 2)}, **_IN, vision={**_SEES, "hidden_size": 16}),
+    "qwen3_vl": Tiny(
+        "Qwen3VLConfig", {**_WIDE, **_rope(4, 2, 2)}, **_IN,
+        vision={**_SEES, "hidden_size": 16, "deepstack_visual_indexes": [0]},
+    ),
+    "qwen3_vl_moe": Tiny(
+        "Qwen3VLMoeConfig", {**_WIDE, **_MOE, **_rope(4, 2, 2)}, **_IN,
+        vision={**_SEES, "hidden_size": 16, "deepstack_visual_indexes": [0]},
+    ),
+    "glm4v": Tiny(
+        "Glm4vConfig", {**_GQA, **_rope(2, 2, 2)}, **_IN, vision={**_SEES, "hidden_size": 16},
+        write_norm="post_self_attn_layernorm",
+    ),
+    "glm4v_moe": Tiny(
+        "Glm4vMoeConfig", {**_GQA, **_MOE, **_rope(1, 1, 1), "n_routed_experts": 2, "n_group": 1, "topk_group": 1},
+        **_IN, vision={**_SEES, "hidden_size": 16},
+    ),
+    "smolvlm": Tiny("SmolVLMConfig", {**_GQA, "model_type": "llama"}, layers="model.text_model.layers", vision=_TOWER),
+    "llava": Tiny(
+        "LlavaConfig", {**_GQA, "model_type": "llama"}, **_IN, vision={**_TOWER, "model_type": "clip_vision_model"},
+    ),
+}  # fmt: skip
+"""Models that also see, with a decoder inside and a vision tower with attention of its own."""
+MODELS = TINY | WRAPPED
+
 
 def tiny_config(name: str):
     """The transformers configuration of one model."""
-    return getattr(transformers, TINY[name].config_class)(**{**_SIZES, **TINY[name].config})
+    tiny = MODELS[name]
+    kind = getattr(transformers, tiny.config_class)
+    if tiny.vision:
+        return kind(text_config={**_SIZES, **tiny.config}, vision_config=dict(tiny.vision))
+    return kind(**{**_SIZES, **tiny.config})
 
 
 def build(name: str) -> torch.nn.Module:
@@ -135,7 +176,8 @@ def build(name: str) -> torch.nn.Module:
     config = tiny_config(name)
     torch.manual_seed(0)
     config._experts_implementation = "eager"  # the grouped product knows no float64
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float64).eval()
+    auto = AutoModelForImageTextToText if MODELS[name].vision else AutoModelForCausalLM
+    model = auto.from_config(config, attn_implementation="eager", dtype=torch.float64).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.5 + (parameter.ndim == 1))

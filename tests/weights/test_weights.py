@@ -336,7 +336,8 @@ def test_folders_that_are_no_checkpoint(tmp_path):
     ({"weight": ("I8", (32, 24), bytes(768)), "SCB": ("F32", (32,), bytes(128))}, r"SCB' .*\(bitsandbytes, 8 bits\)"),
     ({"weight": ("I8", (32, 24), bytes(768))}, "q_proj.weight' has the type I8: packed or quantised"),
     ({"weight": ("F8_E4M3", (32, 24), bytes(768))}, "q_proj.weight' has the type F8_E4M3"),
-    ({"weight": ("F8_E4M3", (32, 24), bytes(768)), "weight_scale": ("F32", (1,), bytes(4))}, "one scale per tensor"),
+    ({"weight": ("F8_E5M2", (32, 24), bytes(768)), "weight_scale": ("F32", (1,), bytes(4))}, "has the type F8_E5M2"),
+    ({"weight": ("F16", (32, 24), bytes(1536)), "weight_scale": ("F32", (1,), bytes(4))}, "already cannot be told"),
 ])  # fmt: skip
 def test_packed_weights_are_never_taken_for_matrices(tensors, tmp_path, stored, message):
     name = "model.layers.0.self_attn.q_proj."
@@ -369,7 +370,7 @@ def test_eight_bit_floats_are_read_with_their_block_scales(tensors, tmp_path):
         name = f"model.layers.{heads.layer}.self_attn."
         np.testing.assert_allclose(stacked(heads.factors["Q"]), expected[name + "q_proj.weight"], rtol=1e-15)
         np.testing.assert_allclose(heads.factors["O"][3], expected[name + "o_proj.weight"][:, 24:], rtol=1e-15)
-    with pytest.raises(InputError, match="no weight_block_size"):
+    with pytest.raises(InputError, match="of 24 rows, or one a block .of no configured size"):
         read_headers(str(write_folder(tmp_path / "b", LLAMA, {"model.safetensors": safetensors_bytes(stored)})))
 
 

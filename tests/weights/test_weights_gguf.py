@@ -1,5 +1,6 @@
 """GGUF files: written by the gguf package, read here, and by transformers as the oracle."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,26 +8,36 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from support.tiny_models import D_MODEL, TINY, build, record
+from support.tiny_models import D_MODEL, MODELS, build, record
 from transformers import AutoModelForCausalLM
 
 from headspaces.errors import InputError
 from headspaces.geometry.heads import fold
 from headspaces.spaces import KINDS
 from headspaces.weights.blocks import read_block
+from headspaces.weights.content import local_files
 from headspaces.weights.fetch import fetch_block
 from headspaces.weights.formats.gguf_header import read_gguf
+from headspaces.weights.formats.gguf_names import gguf_config
 from headspaces.weights.layouts import ROWS
 from headspaces.weights.source import read_headers
 
 ARCHITECTURES = {
     "llama": "llama", "qwen2": "qwen2", "qwen2_moe": "qwen2moe", "qwen3": "qwen3", "qwen3_moe": "qwen3moe",
-    "smollm3": "smollm3", "granite": "granite", "gemma": "gemma", "gemma2": "gemma2", "gemma3_text": "gemma3",
-    "gpt2": "gpt2", "phi3": "phi3", "ministral3": "mistral3",
+    "smollm3": "smollm3", "granite": "granite", "granitemoe": "granitemoe", "gemma": "gemma", "gemma2": "gemma2",
+    "gemma3_text": "gemma3", "gpt2": "gpt2", "phi3": "phi3", "ministral3": "mistral3", "gpt_oss": "gpt-oss",
+    "glm": "chatglm", "glm4": "glm4", "glm4_moe": "glm4moe", "seed_oss": "seed_oss", "arcee": "arcee",
+    "ernie4_5": "ernie4_5", "llama4_text": "llama4", "hunyuan_v1_dense": "hunyuan-dense", "minimax_m2": "minimax-m2",
+    "olmoe": "olmoe", "apertus": "apertus", "olmo": "olmo", "olmo2": "olmo2", "olmo3": "olmo2", "exaone4": "exaone4",
+    "cohere": "command-r", "cohere2": "cohere2", "stablelm": "stablelm", "starcoder2": "starcoder2",
+    "phimoe": "phimoe", "nemotron": "nemotron", "phi": "phi2", "gpt_neox": "gptneox", "bloom": "bloom", "mpt": "mpt",
+    "gpt_bigcode-multiquery": "starcoder", "falcon-groups": "falcon", "falcon-groups-one-norm": "falcon",
+    "falcon-multiquery": "falcon", "qwen2_vl": "qwen2vl", "qwen3_vl": "qwen3vl", "qwen3_vl_moe": "qwen3vlmoe",
 }  # fmt: skip
 """Tiny models, with llama.cpp's name of the architecture."""
-PERMUTED = ("llama", "granite", "smollm3", "ministral3")
+PERMUTED = ("llama", "granite", "granitemoe", "smollm3", "ministral3", "arcee", "llama4_text", "olmo", "ernie4_5")
 """Those of which llama.cpp's conversion permutes the rows of queries and keys inside a head."""
+_NUMBERS = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
 
 
 def permuted(weight: np.ndarray, n_heads: int) -> np.ndarray:
@@ -35,23 +46,39 @@ def permuted(weight: np.ndarray, n_heads: int) -> np.ndarray:
     return weight.reshape(n_heads, 2, rows // n_heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
+def flat(weight: np.ndarray, name: str, config) -> np.ndarray:
+    """Rows of a fused tensor as llama.cpp stores them: all queries, all keys, all values."""
+    n_heads, d_model = config.num_attention_heads, weight.shape[1]
+    if name in ("gpt_neox", "bloom"):
+        return weight.reshape(n_heads, 3, -1, d_model).swapaxes(0, 1).reshape(-1, d_model)
+    n_kv = 1 if name == "falcon-multiquery" else config.num_kv_heads
+    groups = weight.reshape(n_kv, n_heads // n_kv + 2, -1, d_model)
+    parts = (groups[:, :-2], groups[:, -2:-1], groups[:, -1:])
+    return np.concatenate([part.reshape(-1, d_model) for part in parts])
+
+
 def converted(name: str, state: dict[str, np.ndarray], config) -> dict[str, np.ndarray]:
     """Names and values of llama.cpp's conversion (convert_hf_to_gguf.py), as far as attention is concerned."""
     result = {}
-    names = gguf.get_tensor_name_map(getattr(gguf.MODEL_ARCH, ARCHITECTURES[name].upper()), config.num_hidden_layers)
+    names = gguf.get_tensor_name_map(_NUMBERS[ARCHITECTURES[name]], config.num_hidden_layers)
     for key, array in state.items():
-        new = names.get_name(key, (".weight", ".bias"))
+        # The conversion leaves the vision tower to a file of its own, and drops the name of the language model.
+        known = key.replace("model.language_model.", "model.") if name != "bloom" else key.removeprefix("transformer.")
+        new = names.get_name(known, (".weight", ".bias"))
         if new is None:
-            assert "attn" not in key, key
+            assert not re.search(r"\.\d+\..*(attn|attention|norm)", key) or "visual" in key or "experts" in key, key
             continue
         if name in PERMUTED and key.endswith("q_proj.weight"):
             array = permuted(array, config.num_attention_heads)
         if name in PERMUTED and key.endswith("k_proj.weight"):
             array = permuted(array, config.num_key_value_heads)
-        if name.startswith("gemma") and key.endswith("norm.weight"):
+        if name.startswith(("gemma", "nemotron")) and key.endswith("norm.weight"):
             array = array + 1
         if name == "gpt2" and key.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
             array = array.T
+        if key.endswith("query_key_value.weight"):
+            array = flat(array, name, config)
+        new += ".weight" if new.endswith("attn_sinks") else ""
         result[new] = np.ascontiguousarray(array, "float32")
     return result
 
@@ -62,10 +89,11 @@ def write_gguf(path: Path, architecture: str, config, tensors: dict[str, np.ndar
     writer.add_embedding_length(config.hidden_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_context_length(16)
-    if architecture != "gpt2":
+    n_kv = getattr(config, "num_key_value_heads", None)
+    if n_kv is not None:
         writer.add_feed_forward_length(config.intermediate_size)
-        writer.add_head_count_kv(config.num_key_value_heads)
-        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+        writer.add_head_count_kv(n_kv)
+        writer.add_layer_norm_rms_eps(getattr(config, "rms_norm_eps", 1e-5))
         writer.add_rope_freq_base(10000.0)
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         writer.add_rope_dimension_count(width)
@@ -91,7 +119,7 @@ def test_the_heads_are_those_of_the_model(name, tmp_path):
     """Against the model's own modules: the permutation inside heads changes no space, Gemma's 1 is not added twice."""
     model = build(name)
     state = {key: value.numpy() for key, value in model.state_dict().items() if ".masked_bias" not in key}
-    config = model.config
+    config = model.config.get_text_config()
     path = tmp_path / "model.gguf"
     write_gguf(path, ARCHITECTURES[name], config, converted(name, state, config))
     fetch_block(read_headers(str(path)), range(2), tmp_path / "block.safetensors")
@@ -103,9 +131,10 @@ def test_the_heads_are_those_of_the_model(name, tmp_path):
         left, right = (np.linalg.qr(fold(heads, kind))[0] for heads in (ours, original))
         overlap = np.linalg.norm(left.transpose(0, 2, 1) @ right, axis=(1, 2)) ** 2
         np.testing.assert_allclose(overlap, left.shape[2], atol=1e-5)
-    expected = record(model, TINY[name], 1)
+    expected = record(model, MODELS[name], 1)
     x = expected.residual
     sigma = np.std(x) if ours.read_norm.centred else np.sqrt(np.mean(x**2))
+    sigma = 1.0 if ours.read_norm.kind == "none" else sigma
     values = np.einsum("hij,i->hj", fold(ours, "V"), x) / sigma
     np.testing.assert_allclose(values, expected.reads["V"], rtol=1e-4, atol=1e-4)
     queries = np.sort(np.einsum("hij,i->hj", fold(ours, "Q"), x) / sigma, axis=1)
@@ -219,4 +248,76 @@ def test_an_architecture_that_is_not_served(tmp_path):
     writer.write_tensors_to_file()
     writer.close()
     with pytest.raises(InputError, match="gguf:deepseek2 is not supported: multi-head latent attention"):
+        read_headers(str(tmp_path / "m.gguf"))
+
+
+def split(path: Path, number: int) -> list[Path]:
+    """Cut a GGUF file into parts by tensors, as llama.cpp's gguf-split does: the first may hold none."""
+    reader = gguf.GGUFReader(path)
+    parts = []
+    dealt = [[], *np.array_split(np.arange(len(reader.tensors)), number - 1)]
+    for index, chosen in enumerate(dealt):
+        parts.append(path.with_name(f"m-{index + 1:05d}-of-{number:05d}.gguf"))
+        writer = gguf.GGUFWriter(parts[-1], "llama")
+        if index == 0:
+            for key in ("block_count", "embedding_length", "attention.head_count", "attention.head_count_kv"):
+                writer.add_uint32(f"llama.{key}", int(reader.fields[f"llama.{key}"].contents()))
+        writer.add_uint16("split.no", index)
+        writer.add_uint16("split.count", number)
+        for at in chosen:
+            tensor = reader.tensors[at]
+            writer.add_tensor(tensor.name, np.array(tensor.data).reshape(tuple(map(int, tensor.shape[::-1]))))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return parts
+
+
+def test_a_split_file_is_the_whole_one(tmp_path):
+    """Named by its first part; a missing, renamed or other part is said."""
+    model = build("llama")
+    whole = tmp_path / "whole.gguf"
+    state = {key: value.numpy() for key, value in model.state_dict().items()}
+    write_gguf(whole, "llama", model.config, converted("llama", state, model.config))
+    parts = split(whole, 3)
+    blocks = []
+    for path in (whole, parts[0]):
+        headers = read_headers(str(path))
+        fetch_block(headers, range(2), tmp_path / "block.safetensors")
+        blocks.append(read_block(tmp_path / "block.safetensors"))
+    assert set(headers.files) == {part.name for part in parts[1:]}
+    for one, other in zip(*blocks, strict=True):
+        for kind in KINDS:
+            np.testing.assert_array_equal(fold(one, kind), fold(other, kind))
+    assert local_files(str(parts[0])) == parts
+    with pytest.raises(InputError, match=r"m-00002-of-00003.gguf: is part 2 of 3 of a split GGUF file; name the first"):
+        read_headers(str(parts[1]))
+    swapped = parts[1].read_bytes()
+    parts[1].write_bytes(parts[2].read_bytes())
+    with pytest.raises(InputError, match=r"says that it is part 3 of 3 of a split GGUF file, its name says 2 of 3"):
+        read_headers(str(parts[0]))
+    parts[1].unlink()
+    with pytest.raises(InputError, match=r"first of 3 parts .*; not beside it: m-00002-of-00003.gguf; download all"):
+        read_headers(str(parts[0]))
+    (tmp_path / "renamed.gguf").write_bytes(swapped)
+    with pytest.raises(InputError, match="renamed.gguf: says that it is part 2 of 3 of a split GGUF file"):
+        read_headers(str(tmp_path / "renamed.gguf"))
+
+
+def test_prediction_layers_are_not_counted_as_layers():
+    values = {"general.architecture": "glm4moe", "glm4moe.block_count": 47, "glm4moe.nextn_predict_layers": 1}
+    config = gguf_config(values, [])
+    assert (config["num_hidden_layers"], config["num_nextn_predict_layers"]) == (46, 1)
+
+
+@pytest.mark.parametrize("architecture", ["phi2", "chatglm"])
+def test_the_older_fused_form_of_an_architecture_is_refused(architecture, tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", architecture)
+    writer.add_tensor("blk.0.attn_qkv.weight", np.zeros((12, 4), "float32"))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(InputError, match=f"no layout of gguf:{architecture} fits .*'attn_qkv': True"):
         read_headers(str(tmp_path / "m.gguf"))

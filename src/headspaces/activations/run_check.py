@@ -11,7 +11,7 @@ from pathlib import Path
 from headspaces.errors import InputError
 from headspaces.spaces import KINDS, READS
 from headspaces.weights.folder import read_folder
-from headspaces.weights.formats.gguf_header import read_gguf
+from headspaces.weights.formats.gguf_parts import gguf_parts, read_gguf_parts
 from headspaces.weights.layouts import NORMALISED_STREAM, find_layout, find_prefix
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
@@ -42,7 +42,9 @@ def reason_not_to_run(source: str, kinds: str) -> str | None:
         if path.is_dir():
             return _folder(path)
         if path.suffix == ".gguf" and path.is_file():
-            return _gguf(read_gguf(path)[2])
+            if len(gguf_parts(path)) > 1:
+                return "transformers, which runs the model, reads no split GGUF file"
+            return _gguf(read_gguf_parts(path)[2])
     except InputError as error:
         return str(error)
     return f"{source} is neither a folder nor a .gguf file"

@@ -3,8 +3,9 @@
 Field of the file: every tensor under its original name, in its original type (of a GGUF file: its bytes).
 ``__metadata__``, all text: ``format`` (``headspaces-weights``), ``format_version``, ``source``, ``revision``,
 ``model_type``, ``layout`` (JSON, the row of the layouts table), ``prefix``, ``kinds``, ``shape`` (JSON),
-``first_layer``, ``n_layers``, ``sha256`` (JSON, one per tensor), ``scale_block`` (JSON, FP8 checkpoints only), ``ggml``
-(JSON, GGUF only: type and shape of every tensor), ``header_sha256`` (of the header without this field).
+``first_layer``, ``n_layers``, ``sha256`` (JSON, one per tensor), ``scale_block`` (JSON, FP8 checkpoints
+with blocks only), ``ggml`` (JSON, GGUF only: type and shape of every tensor), ``header_sha256`` (of the header without
+this field).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from headspaces.errors import DamagedFileError, InputError
 from headspaces.files import read_bytes, read_patiently
 from headspaces.spaces import Shape
-from headspaces.weights.formats.dtypes import SCALE, decode, rescale
+from headspaces.weights.formats.dtypes import decode, rescale, scale_block, scale_name
 from headspaces.weights.formats.safetensors_header import parse_header
 from headspaces.weights.headers import TensorHeader
 from headspaces.weights.layout import Layout, layer_tensors
@@ -139,10 +140,14 @@ def _read_scaled(
     path: Path, name: str, tensors: Mapping[str, TensorHeader], sums: Mapping[str, str], metadata: Mapping[str, str]
 ) -> np.ndarray:
     values = _read_tensor(path, name, tensors, sums, metadata)
-    if name + SCALE not in tensors:
+    scale = scale_name(name, tensors)
+    if scale is None:
         return values
-    rows, columns = json.loads(metadata["scale_block"])
-    return rescale(values, _read_tensor(path, name + SCALE, tensors, sums, metadata), (rows, columns))
+    configured = json.loads(metadata["scale_block"]) if "scale_block" in metadata else None
+    block = scale_block(values.shape, tensors[scale].shape, configured and (configured[0], configured[1]))
+    if block is None:
+        raise DamagedFileError(path, f"the scales {scale!r} do not fit their weight")
+    return rescale(values, _read_tensor(path, scale, tensors, sums, metadata), block)
 
 
 def _read_tensor(

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from headspaces.errors import InputError
 from headspaces.files import whole_file
+from headspaces.weights.formats.gguf_parts import gguf_parts
 from headspaces.weights.headers import Headers
 
 CHECKPOINT_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json")
@@ -30,8 +31,10 @@ def local_files(source: str) -> list[Path]:
     except (OSError, ValueError, RuntimeError):  # no file can have this name: reading the headers says so
         return []
     if path.is_file():
+        if path.suffix == ".gguf":
+            return [part for part in gguf_parts(path) if part.is_file()]
         beside = path.parent / "config.json"
-        return [path, beside] if beside.is_file() and path.suffix != ".gguf" else [path]
+        return [path, beside] if beside.is_file() else [path]
     return sorted(file for pattern in CHECKPOINT_FILES for file in path.glob(pattern))
 
 

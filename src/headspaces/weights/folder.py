@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -12,6 +13,8 @@ from headspaces.errors import InputError
 from headspaces.weights.formats.safetensors_header import MAX_HEADER, read_header
 from headspaces.weights.formats.torch_load import read_torch
 from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader, unchanged
+from headspaces.weights.known_forms import describe_files
+from headspaces.weights.strays import files_aside
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 TORCH_SINGLE, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -93,34 +96,109 @@ def read_folder(path: Path) -> tuple[str, dict[str, Any], dict[str, TensorHeader
     if not (path / "config.json").is_file():
         if (path / "adapter_config.json").is_file():
             raise InputError(f"{path} holds an adapter only (adapter_config.json); merge it into its base model first")
-        raise InputError(f"{path}: no config.json; name a folder in Hugging Face layout or a .gguf file")
+        there = describe_files(file.name for file in path.iterdir() if file.is_file())
+        raise InputError(
+            f"{path}: no config.json; name a folder in Hugging Face layout or a .gguf file. There is {there}"
+        )
     config = read_json(path / "config.json")
-    place, form = _weight_file(path)
+    names = [file.name for file in path.iterdir() if file.is_file()]
+    chosen = choose_weights(names, lambda index: _is_complete(path / index), str(path))
+    place = chosen[0]
     placed = weight_map(read_json(path / place), str(path / place)) if place.endswith(".json") else {}
     tensors: dict[str, TensorHeader] = {}
     files: dict[str, FileHeader] = {}
-    for name in sorted(set(placed.values())) or [place]:
+    for name in sorted(set(placed.values())) or chosen:
         if not (path / name).is_file():
             raise InputError(f"{path / place}: names the file {name}, which is not in the folder; download it")
+        form = "torch" if place.startswith("pytorch") else "safetensors"
         found = read_header(path / name, name) if form == "safetensors" else read_torch(path / name, name)[0]
         # A tensor that another file holds, too, counts where the index puts it.
-        tensors |= {key: tensor for key, tensor in found.items() if placed.get(key, name) == name}
+        found = {key: tensor for key, tensor in found.items() if placed.get(key, name) == name}
+        check_disjoint(tensors, found, str(path / name))
+        tensors |= found
         files[name] = FileHeader(str((path / name).resolve()), (path / name).stat().st_size, "", form)
     check_index(placed, tensors, str(path / place))
-    return fingerprint(config, tensors, files), config, tensors, files
+    revision = fingerprint(config, tensors, files)
+    return revision, config, tensors, files | files_aside(path, place, tensors, files)
 
 
-def _weight_file(path: Path) -> tuple[str, str]:
-    """Return the file or index that holds the weights, and its form; the order is that of transformers."""
-    for name, form in (
-        (SINGLE, "safetensors"),
-        (INDEX, "safetensors"),
-        (TORCH_SINGLE, "torch"),
-        (TORCH_INDEX, "torch"),
-    ):
-        if (path / name).is_file():
-            return name, form
-    raise InputError(f"{path}: neither {SINGLE}, {TORCH_SINGLE} nor an index of several files is there")
+def read_safetensors_file(path: Path) -> tuple[str, dict[str, Any], dict[str, TensorHeader], dict[str, FileHeader]]:
+    """Read one safetensors file that is named itself, and the ``config.json`` beside it; see :func:`read_folder`."""
+    shard = _SHARD.fullmatch(path.name)
+    if shard and int(shard["count"]) > 1:
+        raise InputError(f"{path}: is one of {int(shard['count'])} files of a checkpoint; name their folder")
+    if not (path.parent / "config.json").is_file():
+        raise InputError(f"{path}: no config.json beside it says what it holds; put the model's own there")
+    config, tensors = read_json(path.parent / "config.json"), read_header(path, path.name)
+    files = {path.name: FileHeader(str(path.resolve()), path.stat().st_size, "")}
+    aside = files_aside(path.parent, path.name, tensors, files)
+    return fingerprint(config, tensors, files), config, tensors, files | aside
+
+
+_SHARD = re.compile(r"(?P<stem>model|pytorch_model)-(?P<number>\d{5})-of-(?P<count>\d{5})\.(?P<end>safetensors|bin)")
+"""How transformers names the files of a sharded checkpoint."""
+
+
+def choose_weights(names: Collection[str], complete: Callable[[str], bool], where: str) -> list[str]:
+    """Choose the files that hold the weights, among all files of a folder or repository; the order is transformers'.
+
+    But an index whose files are all there is no leftover, and goes before a single file.
+
+    Parameters
+    ----------
+    names
+        All files.
+    complete
+        Whether all files are there that an index names; asked only where a single file lies beside it.
+    where
+        The folder or repository, for messages.
+
+    Returns
+    -------
+    One file or index; or all files of a checkpoint whose index is missing.
+
+    Raises
+    ------
+    InputError
+        If none is there, with a list of what is.
+    """
+    for single, index in ((SINGLE, INDEX), (TORCH_SINGLE, TORCH_INDEX)):
+        if index in names and (single not in names or complete(index)):
+            return [index]
+        if single in names:
+            return [single]
+    shards = [shard for name in sorted(names) if (shard := _SHARD.fullmatch(name))]
+    for end in ("safetensors", "bin"):
+        files = [shard.string for shard in shards if shard["end"] == end]
+        counts = {int(shard["count"]) for shard in shards if shard["end"] == end}
+        if counts == {len(files)}:
+            return files
+        if files:
+            raise InputError(f"{where}: {files[0]} has no index beside it, and not all of its parts are there")
+    raise InputError(
+        f"{where}: neither {SINGLE} nor {TORCH_SINGLE} nor an index of several files is there; there is "
+        f"{describe_files(names)}. A .safetensors or .gguf file in a folder can be named itself"
+    )
+
+
+def check_disjoint(tensors: Mapping[str, TensorHeader], others: Mapping[str, TensorHeader], where: str) -> None:
+    """Refuse a tensor that two files hold where no index says which counts.
+
+    Raises
+    ------
+    InputError
+        Naming the first such tensor.
+    """
+    if twice := min(tensors.keys() & others.keys(), default=None):
+        raise InputError(f"{where}: tensor {twice!r} is in {tensors[twice].file}, too, and no index says which counts")
+
+
+def _is_complete(index: Path) -> bool:
+    """Whether all files that an index names are there."""
+    try:
+        return all((index.parent / file).is_file() for file in set(weight_map(read_json(index), str(index)).values()))
+    except InputError:
+        return False
 
 
 def fingerprint(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], files: Mapping[str, FileHeader]) -> str:

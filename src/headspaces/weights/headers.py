@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from headspaces.errors import InputError
 from headspaces.spaces import Shape
-from headspaces.weights.formats.dtypes import SCALE
+from headspaces.weights.formats.dtypes import scale_name
 from headspaces.weights.layout import Layout, layer_tensors
 
 Bytes: TypeAlias = bytes | memoryview
@@ -110,7 +110,7 @@ class Headers:
     tensors, files
         The needed tensors by name, and the files that hold them.
     scale_block
-        Rows and columns that share one scale in an FP8 checkpoint, or None.
+        Rows and columns that share one scale in an FP8 checkpoint whose configuration names blocks, or None.
     notes
         What a reader of the results must know, one sentence each.
     """
@@ -149,7 +149,7 @@ class Headers:
     def layer_names(self, layers: Iterable[int]) -> list[str]:
         """Names of the tensors that the given layers need."""
         names = [name for layer in layers for name in layer_tensors(self.row, self.prefix, layer, self.kinds)]
-        return [part for name in names for part in (name, name + SCALE) if part == name or part in self.tensors]
+        return [part for name in names for part in (name, scale_name(name, self.tensors)) if part is not None]
 
     def n_bytes(self, layers: Iterable[int] | None = None) -> int:
         """Bytes of the tensors that the given layers, or all, need."""

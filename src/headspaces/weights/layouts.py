@@ -13,15 +13,25 @@ Only the standard library is imported: layouts are looked up before any array is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from headspaces.errors import InputError
 from headspaces.spaces import KINDS
+from headspaces.weights.known_forms import known_form
 from headspaces.weights.layout import Layout
-from headspaces.weights.refused import REFUSED, check_quantisation
+from headspaces.weights.refused import REFUSED
 
 NO_PRE_NORM = "no norm before the attention: nothing is folded into the reads"
+
+
+def _gguf(name: str, *architectures: str, read_norm: str = "attn_norm.weight", **fields: Any) -> Layout:
+    """Give a row for GGUF files, with llama.cpp's names of the tensors."""
+    return Layout(
+        name=name, model_types=tuple(f"gguf:{architecture}" for architecture in architectures), layer="blk.{layer}.",
+        o="attn_output.weight", q="attn_q.weight", k="attn_k.weight", v="attn_v.weight", read_norm=read_norm, **fields,
+    )  # fmt: skip
+
 
 ROWS: tuple[Layout, ...] = (
     # Separate projections. The fields' defaults are the names of the Llama family.
@@ -30,7 +40,8 @@ ROWS: tuple[Layout, ...] = (
         model_types=(
             "llama", "mistral", "mixtral", "ministral", "ministral3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
             "smollm3", "gpt_oss", "granite", "granitemoe", "olmoe", "glm", "glm4_moe", "seed_oss", "arcee", "ernie4_5",
-            "helium", "llama4_text", "hunyuan_v1_dense", "minimax_m2",
+            "helium", "llama4_text", "hunyuan_v1_dense", "minimax_m2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl",
+            "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "glm4v_moe_text",
         ),
     ),
     Layout(name="apertus", model_types=("apertus",), read_norm="attention_layernorm.weight"),
@@ -39,7 +50,7 @@ ROWS: tuple[Layout, ...] = (
         name="gemma2", model_types=("gemma2", "gemma3_text"), gain_offset=1.0,
         write_norm="post_attention_layernorm.weight",
     ),
-    Layout(name="glm4", model_types=("glm4",), write_norm="post_self_attn_layernorm.weight"),
+    Layout(name="glm4", model_types=("glm4", "glm4v_text"), write_norm="post_self_attn_layernorm.weight"),
     Layout(name="olmo", model_types=("olmo",), norm="layernorm", read_norm=""),
     Layout(
         name="olmo2", model_types=("olmo2", "olmo3", "exaone4"), norm="none", read_norm="",
@@ -125,30 +136,33 @@ ROWS: tuple[Layout, ...] = (
         name="mpt", model_types=("mpt",), layer="blocks.{layer}.", o="attn.out_proj.weight", qkv="attn.Wqkv.weight",
         split="flat", norm="layernorm", read_norm="norm_1.weight", kv_heads=(),
     ),
-    # GGUF files. llama.cpp permutes the rows of Q and K inside a head, which leaves the head's space alone, and stores
-    # Gemma's norms with the 1 already added.
-    Layout(
-        name="gguf-llama",
-        model_types=tuple(
-            f"gguf:{name}"
-            for name in ("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "gemma", "granite", "smollm3", "mistral3")
-        ),
-        layer="blk.{layer}.", o="attn_output.weight", q="attn_q.weight", k="attn_k.weight", v="attn_v.weight",
-        read_norm="attn_norm.weight",
+    # GGUF files. llama.cpp permutes the rows of Q and K inside a head, which leaves the head's space alone, stores
+    # fused tensors as all queries, all keys, all values, and Gemma's and Nemotron's norms with the 1 added. In some
+    # families `post_attention_norm` is the norm before the MLP: it is a row's `write_norm` only where it is not.
+    _gguf(
+        "gguf-llama", "llama", "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma",
+        "granite", "granitemoe", "smollm3", "mistral3", "gpt-oss", "glm4moe", "seed_oss", "arcee", "ernie4_5", "llama4",
+        "hunyuan-dense", "minimax-m2", "olmoe", "apertus", "chatglm", when={"attn_qkv": (False, False)},
     ),
-    Layout(
-        name="gguf-gemma2", model_types=("gguf:gemma2", "gguf:gemma3"), layer="blk.{layer}.", o="attn_output.weight",
-        q="attn_q.weight", k="attn_k.weight", v="attn_v.weight", read_norm="attn_norm.weight",
-        write_norm="post_attention_norm.weight",
+    _gguf("gguf-gemma2", "gemma2", "gemma3", "glm4", write_norm="post_attention_norm.weight"),
+    _gguf("gguf-olmo", "olmo", norm="layernorm", read_norm=""),
+    _gguf(
+        "gguf-olmo2", "olmo2", "exaone4", norm="none", read_norm="", write_norm="post_attention_norm.weight",
+        note=NO_PRE_NORM,
     ),
-    Layout(
-        name="gguf-gpt2", model_types=("gguf:gpt2",), layer="blk.{layer}.", o="attn_output.weight",
-        qkv="attn_qkv.weight", split="flat", norm="layernorm", read_norm="attn_norm.weight",
+    _gguf(
+        "gguf-cohere", "command-r", "cohere2", "stablelm", "starcoder2", "phimoe", "nemotron", "phi2",
+        norm="layernorm", when={"attn_qkv": (False, False)},
     ),
-    Layout(
-        name="gguf-phi3", model_types=("gguf:phi3",), layer="blk.{layer}.", o="attn_output.weight",
-        qkv="attn_qkv.weight", split="flat", read_norm="attn_norm.weight",
+    _gguf(
+        "gguf-gpt2", "gpt2", "gptneox", "bloom", "mpt", "starcoder", "falcon", qkv="attn_qkv.weight", split="flat",
+        norm="layernorm", when={"attn_norm_2": (False, False)},
     ),
+    _gguf(
+        "gguf-falcon-two-norms", "falcon", qkv="attn_qkv.weight", split="flat", norm="layernorm",
+        read_norm="attn_norm_2.weight", when={"attn_norm_2": (True, False)},
+    ),
+    _gguf("gguf-phi3", "phi3", qkv="attn_qkv.weight", split="flat"),
 )  # fmt: skip
 """The table."""
 
@@ -160,13 +174,16 @@ NORMALISED_STREAM = {
 }
 """Layouts without the direct path that the activations measure."""
 
-_WRAPPERS = ("", "_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module.", "model.")
-_ROOTS = (
-    "", "transformer.", "model.", "gpt_neox.", "decoder.", "model.decoder.", "model.language_model.",
-    "language_model.model.", "language_model.",
-)  # fmt: skip
-PREFIXES = tuple(dict.fromkeys(wrapper + root for wrapper in _WRAPPERS for root in _ROOTS))
-"""What may stand before a layer's names: the model's own root, and what compiling or parallel wrappers add."""
+_PREFIX_WORDS = frozenset({
+    # The model's own root, and the decoder's place in a model that also sees or hears.
+    "model", "transformer", "gpt_neox", "decoder", "language_model", "language", "text_model", "llm", "thinker",
+    # What compiling, parallel training and checkpointing add.
+    "module", "_orig_mod", "_fsdp_wrapped_module", "_forward_module", "_checkpoint_wrapped_module",
+})  # fmt: skip
+"""The words of which everything that stands before a layer's names may be made; a vision tower's are not among them."""
+
+_DECODERS = ("text_config", "llm_config", "language_config", "thinker_config")
+"""Where the configuration of a model that also sees or hears keeps its decoder's."""
 
 
 def find_layout(config: Mapping[str, Any], where: str) -> tuple[Layout, Mapping[str, Any]]:
@@ -181,12 +198,13 @@ def find_layout(config: Mapping[str, Any], where: str) -> tuple[Layout, Mapping[
 
     Returns
     -------
-    The row, and the part of the configuration that describes the decoder (``text_config`` of a multimodal model).
+    The row, and the part of the configuration that describes the decoder (``text_config``, ``llm_config`` or
+    ``language_config`` of a model that also sees or hears).
 
     Raises
     ------
     InputError
-        If the model type is missing, refused or unknown (a layout is never guessed), or the weights are quantised.
+        If the model type is missing, refused or unknown (a layout is never guessed).
     """
     model_type = config.get("model_type")
     served = ", ".join(known_model_types())
@@ -196,11 +214,16 @@ def find_layout(config: Mapping[str, Any], where: str) -> tuple[Layout, Mapping[
         raise InputError(
             f"{where}: the configuration's model_type is {model_type!r}, expected text; known are {served}"
         )
-    check_quantisation(config, where)
     if model_type in REFUSED:
         raise InputError(f"{where}: {model_type} is not supported: {REFUSED[model_type]}")
     if config.get("is_encoder_decoder") or config.get("add_cross_attention"):
         raise InputError(f"{where}: {model_type} is not supported: cross-attention layers read another stream")
+    if shared := next((key for key in ("num_kv_shared_layers", "use_cla") if config.get(key)), None):
+        raise InputError(f"{where}: {model_type} is not supported: layers share keys and values ({shared})")
+    for key in _DECODERS:
+        # A decoder's own configuration goes before the model type of what is built around it.
+        if isinstance(config.get(key), Mapping) and config[key].get("model_type"):
+            return find_layout(config[key], f"{where} ({key})")
     rows = [row for row in ROWS if model_type in row.model_types]
     for row in rows:
         if all(_value(config, key, default) == value for key, (value, default) in row.when.items()):
@@ -208,12 +231,16 @@ def find_layout(config: Mapping[str, Any], where: str) -> tuple[Layout, Mapping[
     if rows:
         chosen = {key: config.get(key) for row in rows for key in row.when}
         raise InputError(f"{where}: no layout of {model_type} fits {chosen}; see docs/architectures.md to add it")
-    if isinstance(config.get("text_config"), Mapping):
-        return find_layout(config["text_config"], where)
     if config.get("auto_map"):
         raise InputError(
             f"{where}: {model_type!r} is defined by code in its own repository (auto_map), which is never run; "
             "to add its layout, see docs/architectures.md"
+        )
+    if model_type.startswith("gguf:"):
+        known = ", ".join(name.removeprefix("gguf:") for name in known_model_types() if name.startswith("gguf:"))
+        raise InputError(
+            f"{where}: the GGUF architecture {model_type.removeprefix('gguf:')!r} is not served; served are {known}. "
+            "The original folder may be; to add the architecture, see docs/architectures.md"
         )
     raise InputError(
         f"{where}: unknown model_type {model_type!r}; known are {served}. To add one, see docs/architectures.md"
@@ -225,7 +252,7 @@ def known_model_types() -> list[str]:
     return sorted({model_type for row in ROWS for model_type in row.model_types})
 
 
-def find_prefix(layout: Layout, names: Iterable[str], where: str) -> str:
+def find_prefix(layout: Layout, names: Collection[str], where: str) -> str:
     """Find what stands before the layer names in a checkpoint.
 
     Raises
@@ -233,19 +260,38 @@ def find_prefix(layout: Layout, names: Iterable[str], where: str) -> str:
     InputError
         If no prefix fits, or more than one does.
     """
-    found = set(names)
     first = layout.layer.format(layer=0)
     wanted = [first + layout.tensor(kind) for kind in KINDS]
-    fitting = [prefix for prefix in PREFIXES if any(prefix + name in found for name in wanted)]
+    # Packed weights keep the module's name and not the tensor's.
+    modules = tuple("." + name.removesuffix("weight") for name in wanted)
+    found: dict[str, str] = {}
+    for name in names:
+        place = next((at for at in map(("." + name).find, modules) if at >= 0), -1)
+        if place >= 0:
+            found.setdefault(name[:place], name)
+    fitting = [
+        prefix for prefix in found if _PREFIX_WORDS.issuperset(prefix.split(".")[:-1]) and prefix[-1:] in ("", ".")
+    ]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
         raise InputError(
-            f"{where}: layer 0 exists under the prefixes {', '.join(map(repr, fitting))}; expected one decoder"
+            f"{where}: layer 0 exists under the prefixes {', '.join(map(repr, sorted(fitting)))}; expected one decoder"
         )
-    raise InputError(
-        f"{where}: missing tensor {wanted[0]!r} (nor under a prefix such as 'model.' or 'transformer.'), needed by the "
-        f"layout {layout.name}; the first tensor there is {min(found, default='none at all')!r}"
+    raise InputError(f"{where}: {_why_no_layer(wanted[0], found, names, layout.name)}")
+
+
+def _why_no_layer(wanted: str, found: Mapping[str, str], names: Collection[str], layout: str) -> str:
+    if form := known_form(names):
+        return form
+    if found:
+        return (
+            f"no decoder's attention: such tensors stand only as {', '.join(map(repr, sorted(found.values())[:3]))}, "
+            f"which is no known place of a decoder; expected {wanted!r}, as it is or under 'model.' or the like"
+        )
+    return (
+        f"missing tensor {wanted!r} (nor under a prefix such as 'model.' or 'transformer.'), needed by the "
+        f"layout {layout}; the first tensor there is {min(names, default='none at all')!r}"
     )
 
 

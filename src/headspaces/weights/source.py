@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from headspaces.errors import InputError
 from headspaces.spaces import KINDS
-from headspaces.weights.folder import fingerprint, read_folder, read_json
-from headspaces.weights.formats.gguf_header import read_gguf
+from headspaces.weights.folder import fingerprint, read_folder, read_json, read_safetensors_file
+from headspaces.weights.formats.gguf_parts import read_gguf_parts
 from headspaces.weights.formats.torch_load import checkpoint_config, read_torch
 from headspaces.weights.headers import Checkpoint, FileHeader, Headers, TensorHeader
 from headspaces.weights.hub.repository import read_hub
@@ -24,7 +25,8 @@ def read_headers(source: str, kinds: str = KINDS, *, path: str | Path | None = N
     Parameters
     ----------
     source
-        ``hub:owner/name[@revision]``, a folder, a ``.gguf`` file or a ``.pt`` file.
+        ``hub:owner/name[@revision]``, a folder, a ``.gguf`` file (the first part of a split one), a
+        ``.safetensors`` file with its ``config.json`` beside it, or a ``.pt`` file.
     kinds
         The kinds of heads wanted, letters of ``OQKV``.
     path
@@ -51,18 +53,24 @@ def read_headers(source: str, kinds: str = KINDS, *, path: str | Path | None = N
     if is_folder:
         found = read_folder(place)
     elif place.is_file() and place.suffix == ".gguf":
-        found = read_gguf(place)
+        found = read_gguf_parts(place)
     elif place.is_file() and place.suffix in TORCH_ENDS:
         found = _read_checkpoint(place)
+    elif place.is_file() and place.suffix == ".safetensors":
+        found = read_safetensors_file(place)
     elif place.is_file():
-        raise InputError(
-            f"source {source!r}: expected a folder, a .gguf or a .pt file; for safetensors name the folder"
-        )
+        raise InputError(f"source {source!r}: expected a folder, a .safetensors, a .gguf or a .pt file{_pieces(place)}")
     else:
         raise InputError(
             f"source {source!r}: {place} does not exist; expected hub:owner/name, a folder, .gguf or .pt file"
         )
     return interpret(_without_experts(source, *found), kinds)
+
+
+def _pieces(path: Path) -> str:
+    """Say what to do with a file that was cut as bytes, not by tensors."""
+    cut = re.search(r"\.gguf[.-](split-|part)", path.name)
+    return f"; {path.name} is a piece of a .gguf file: join the pieces with `cat` in their order" if cut else ""
 
 
 def _without_experts(

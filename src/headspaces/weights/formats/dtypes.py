@@ -5,7 +5,7 @@ numpy has no bfloat16 and no 8-bit floats, so their bits are widened here. Only 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
 from headspaces.errors import InputError
@@ -26,10 +26,9 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 """The types that hold weights as they are."""
 
 SCALED = "F8_E4M3"
-"""The 8-bit type that is read when a tensor of block scales stands beside it."""
-SCALE = "_scale_inv"
-"""What the name of the tensor of scales adds to the name of its weight: one factor for every block of the weight."""
-
+"""The 8-bit type that is read when a tensor of scales stands beside it."""
+SCALES = ("_scale_inv", "_scale")
+"""What the name of the tensor of scales adds to the name of its weight; both are factors (no scheme divides)."""
 
 MAX_ELEMENTS = 2**62
 """More elements than any file can hold."""
@@ -73,7 +72,7 @@ def check_supported(dtype: str, what: str, scaled: bool = False) -> None:
     Raises
     ------
     InputError
-        If the type is neither a float type, nor a GGUF type, nor 8-bit floats with their block scales.
+        If the type is neither a float type, nor a GGUF type, nor 8-bit floats with their scales.
     """
     if dtype.startswith("ggml:") or dtype in FLOATS or (scaled and dtype == SCALED):
         return
@@ -108,10 +107,44 @@ def decode(data: bytes | memoryview, dtype: str, shape: tuple[int, ...], what: s
     return exact
 
 
+def scale_name(name: str, names: Container[str]) -> str | None:
+    """Name of the tensor that holds a weight's scales, or None."""
+    return next((name + end for end in SCALES if name + end in names), None)
+
+
+def scale_block(
+    shape: tuple[int, ...], scales: tuple[int, ...], configured: tuple[int, int] | None
+) -> tuple[int, int] | None:
+    """Rows and columns of a matrix that share one scale, by the shape of the scales.
+
+    Parameters
+    ----------
+    shape
+        The matrix's shape.
+    scales
+        The shape of the scales: one number, one a row, or one a block.
+    configured
+        Rows and columns of a block where the configuration names them.
+
+    Returns
+    -------
+    None where the scales do not fit the matrix.
+    """
+    rows, columns = shape
+    if n_elements(scales, "scales") == 1:
+        return rows, columns
+    if scales in ((rows,), (rows, 1)):
+        return 1, columns
+    if configured and scales == (-(-rows // configured[0]), -(-columns // configured[1])):
+        return configured
+    return None
+
+
 def rescale(values: np.ndarray, scales: np.ndarray, block: tuple[int, int]) -> np.ndarray:
     """Multiply every block of a matrix by its own scale (the last blocks may be cut off)."""
     rows, columns = values.shape
-    spread: np.ndarray = scales.repeat(block[0], axis=0)[:rows].repeat(block[1], axis=1)[:, :columns]
+    factors = scales.reshape(-(-rows // block[0]), -(-columns // block[1]))
+    spread: np.ndarray = factors.repeat(block[0], axis=0)[:rows].repeat(block[1], axis=1)[:, :columns]
     scaled: np.ndarray = values * spread
     return scaled
 

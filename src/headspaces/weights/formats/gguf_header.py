@@ -176,8 +176,8 @@ def _config(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def stream_gguf(headers: Headers, names: Iterable[str]) -> Stream:
-    """Yield the named tensors' bytes, in the order of the file."""
-    for name in sorted(names, key=lambda name: headers.tensors[name].begin):
+    """Yield the named tensors' bytes, in the order of the files."""
+    for name in sorted(names, key=lambda name: (headers.tensors[name].file, headers.tensors[name].begin)):
         tensor = headers.tensors[name]
         with unchanged(headers.files[tensor.file]).open("rb") as file:
             file.seek(tensor.begin)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headspaces.errors import InputError
-from headspaces.weights.folder import INDEX, SINGLE, TORCH_INDEX, TORCH_SINGLE, check_index, stream_folder, weight_map
+from headspaces.weights.folder import SINGLE, check_disjoint, check_index, choose_weights, stream_folder, weight_map
 from headspaces.weights.formats.safetensors_header import header_length, parse_header, read_header
 from headspaces.weights.formats.torch_archive import ReadRange, read_archive
 from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader
@@ -76,32 +76,41 @@ def read_hub(source: str) -> tuple[str, dict[str, Any], dict[str, TensorHeader],
     commit, listed = _list_cached(wanted) if is_offline_mode() else _list_files(wanted)
     files = {name: RemoteFile(wanted.repository, commit, name, *mark) for name, mark in listed.items()}
     config = _read_json(files, "config.json", wanted)
-    place, placed = _find_weights(files, wanted)
-    names = sorted(set(placed.values())) or [place]
+    chosen, placed = _find_weights(files, wanted)
+    place, names = chosen[0], sorted(set(placed.values())) or chosen
     for name in names:
         if name not in files:
             raise _absent(name, f"{source}: {place} names the file {name}, which the repository does not hold", wanted)
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         found = dict(zip(names, pool.map(lambda name: _read_file_header(files[name]), names), strict=True))
-    tensors = {key: tensor for name in names for key, tensor in found[name][0].items() if placed.get(key, name) == name}
+    tensors: dict[str, TensorHeader] = {}
+    for name in names:
+        own = {key: tensor for key, tensor in found[name][0].items() if placed.get(key, name) == name}
+        check_disjoint(tensors, own, f"{source}: {name}")
+        tensors |= own
     check_index(placed, tensors, f"{source}: {place}")
     places = {name: FileHeader(name, found[name][1], files[name].etag, "hub") for name in names}
     return commit, config, tensors, places
 
 
-def _find_weights(files: Mapping[str, RemoteFile], wanted: HubSource) -> tuple[str, dict[str, str]]:
-    """Return the file or the index that holds the weights, and which file holds which tensor."""
+def _find_weights(files: Mapping[str, RemoteFile], wanted: HubSource) -> tuple[list[str], dict[str, str]]:
+    """Return the files or the index that hold the weights, and which file holds which tensor."""
     where = f"hub:{wanted.repository}"
-    place = next((name for name in (SINGLE, INDEX, TORCH_SINGLE, TORCH_INDEX) if name in files), None)
-    if place is None:
-        message = (
-            f"{where}: neither {SINGLE} nor {TORCH_SINGLE} nor an index of several is there; run "
-            f"`hf download {wanted.repository}` and name a .gguf file, or name a revision with converted weights"
-        )
-        raise _absent(SINGLE, message, wanted)
-    if not place.endswith(".json"):
-        return place, {}
-    return place, weight_map(_read_json(files, place, wanted), f"{where}: {place}")
+    try:
+        chosen = choose_weights(files, lambda index: _is_complete(files, index, wanted), where)
+    except InputError as error:
+        raise _absent(SINGLE, f"{error}, once `hf download {wanted.repository} FILE` has fetched it", wanted) from error
+    if not chosen[0].endswith(".json"):
+        return chosen, {}
+    return chosen, weight_map(_read_json(files, chosen[0], wanted), f"{where}: {chosen[0]}")
+
+
+def _is_complete(files: Mapping[str, RemoteFile], index: str, wanted: HubSource) -> bool:
+    """Whether the repository holds all files that an index names."""
+    try:
+        return set(weight_map(_read_json(files, index, wanted), index).values()) <= set(files)
+    except InputError:
+        return False
 
 
 def _absent(name: str, message: str, wanted: HubSource) -> InputError:
