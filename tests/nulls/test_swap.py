@@ -8,17 +8,20 @@ import pytest
 import torch
 from scipy import stats
 from scipy.linalg import subspace_angles
+from support.project import ROOT
 
 from headspaces.geometry.bases import Bases, block_bases, direct_sum, orthonormal_bases
-from headspaces.geometry.heads import LayerHeads, Norm
+from headspaces.geometry.heads import LayerHeads, Norm, fold
 from headspaces.geometry.kernel import squared_overlaps
-from headspaces.geometry.statistics import monte_carlo_p, pair_statistics
+from headspaces.geometry.statistics import above_all, below_all, monte_carlo_p, pair_statistics
 from headspaces.nulls.draws import random_subspaces
 from headspaces.nulls.samples import NullRun, null_shard
 from headspaces.nulls.shards import Shard, merge_shards, shard_attributes
 from headspaces.nulls.swap import rounds, swapped
 from headspaces.nulls.swap_run import SwapRun, burnt_in
 from headspaces.spaces import Shape
+from headspaces.store import read_arrays
+from headspaces.weights.blocks import each_layer
 
 STATISTICS = ("spread", "mean", "median", "p95", "min_angle")
 
@@ -175,19 +178,21 @@ def clustered(rng):
     return np.linalg.qr(factors)[0]
 
 
-def first_overlaps(start, sweeps, rng, count=150):
-    """Overlap of the first two heads at the end of some sweeps from one start, many times."""
-    ends = (swapped(start, np.full(4, 3), rng, sweeps) for _ in range(count))
-    return np.array([np.sum((end[0].T @ end[1]) ** 2) / 3 for end in ends])
+def four_heads_spread(bases):
+    return np.std([np.sum((bases[i].T @ bases[j]) ** 2) for i, j in itertools.combinations(range(4), 2)])
 
 
 def test_different_starts_end_alike_and_one_sweep_is_not_enough(rng):
-    start = clustered(rng)
-    later = swapped(start, np.full(4, 3), rng, 50)
-    assert np.sum((start[0].T @ start[1]) ** 2) / 3 > 0.8
-    long_run = first_overlaps(later, 10, rng)
-    assert stats.ks_2samp(first_overlaps(start, 10, rng), long_run).pvalue > 1e-3
-    assert stats.ks_2samp(first_overlaps(start, 1, rng), long_run).pvalue < 1e-6
+    """A clustered start, many times, and the chain's own states from its 50th sweep on."""
+    start, ranks = clustered(rng), np.full(4, 3)
+    state, long_run = swapped(start, ranks, rng, 50), []
+    for _ in range(150):
+        state = swapped(state, ranks, rng, 2)
+        long_run.append(four_heads_spread(state))
+    assert four_heads_spread(start) > 2 * np.mean(long_run)
+    ends = {sweeps: [four_heads_spread(swapped(start, ranks, rng, sweeps)) for _ in range(150)] for sweeps in (1, 12)}
+    assert stats.ks_2samp(ends[12], long_run).pvalue > 1e-3
+    assert stats.ks_2samp(ends[1], long_run).pvalue < 1e-9
 
 
 # Samples of a model
@@ -398,3 +403,70 @@ def test_planted_clusters_are_found(rng):
     spreads = np.array([squared_overlaps(one, one)[pairs].std() / 4 for one in bases])
     assert spreads[2] > 1.5 * samples[:, 2].max()
     assert (spreads[[0, 1, 3]] < 1.5 * samples[:, [0, 1, 3]].max(axis=0)).all()
+
+
+# SmolLM2, where the demo has been run
+
+DEMO = "smollm2-135m-instruct"
+DEMO_SHAPE = Shape(n_layers=30, d_model=576, n_query_heads=9, n_kv_heads=3, d_head=64)
+
+
+@pytest.fixture(scope="module")
+def demo():
+    """Give observed overlaps, bases and folded factors of the demo's trained model."""
+    folders = {name: ROOT / "results" / name / DEMO for name in ("bases", "weights")}
+    if not all(folder.is_dir() for folder in folders.values()):
+        pytest.skip("the demo has not been run here")
+    (bases,) = folders["bases"].glob("*.h5")
+    factors = {
+        (layer.layer, kind): fold(layer, kind)
+        for block in sorted(folders["weights"].glob("*.safetensors"))
+        for layer in each_layer(block)
+        for kind in "OQKV"
+    }
+    overlaps = read_arrays(ROOT / "results" / "overlaps" / f"{DEMO}.h5", "overlaps")
+    return overlaps, read_arrays(bases, "bases"), factors
+
+
+def within(overlaps, kind):
+    rho = overlaps[f"within/{kind}/rho"]
+    return pair_statistics(rho[:, *np.triu_indices(rho.shape[1], 1)])
+
+
+@pytest.mark.slow
+def test_the_trained_model_against_the_swap_null(demo):
+    overlaps, bases, _ = demo
+    start = burnt_in(bases, 0, seed=0, model=DEMO, burn_in=10, dtype="float64")
+    run = SwapRun(lambda layer, kind: start[f"{layer}/{kind}"], DEMO_SHAPE, "OQKV", DEMO, 0, burn_in=10)
+    samples = null_shard(run, "swap", range(10))
+    for kind, r in {"O": 20.6, "Q": 10.4, "K": 4.6, "V": 6.4}.items():
+        observed, spread = within(overlaps, kind), samples[f"within/{kind}/swap/spread"]
+        assert above_all(observed["spread"], spread).all()
+        assert np.median(observed["spread"] / spread.max(axis=0)) == pytest.approx(r, rel=0.2)
+        means = samples[f"within/{kind}/swap/mean"]
+        np.testing.assert_allclose(means, np.tile(observed["mean"], (10, 1)), atol=1e-13)
+    writer, reader = np.triu_indices(30, 1)
+    for kind, r in {"Q": 4.4, "K": 4.4, "V": 6.1}.items():
+        observed = pair_statistics(overlaps[f"cross/O{kind}/rho"][writer, reader].reshape(435, -1))
+        spread, mean = (samples[f"cross/O{kind}/swap/{name}"][:, writer, reader] for name in ("spread", "mean"))
+        assert 415 <= above_all(observed["spread"], spread).sum() <= 430
+        assert np.median(observed["spread"] / spread.max(axis=0)) == pytest.approx(r, rel=0.1)
+        np.testing.assert_allclose(mean, np.tile(observed["mean"], (10, 1)), atol=1e-13)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["O", "K"])
+def test_where_the_mean_lies_beside_the_mixing_nulls_is_a_matter_of_the_basis(kind, demo):
+    """The same spaces, given by the stored and by orthonormal columns: below all samples, and above nearly all."""
+    overlaps, bases, factors = demo
+    mean, orthonormal = within(overlaps, kind)["mean"], bases[f"{kind}/basis"]
+    columns = {"stored": lambda layer, kind: factors[layer, kind], "orthonormal": lambda layer, _: orthonormal[layer]}
+    below, above = {}, {}
+    for name, of_layer in columns.items():
+        run = NullRun(of_layer, DEMO_SHAPE, kind, DEMO, 0)
+        samples = [
+            null_shard(run, null, range(10))[f"within/{kind}/{null}/mean"] for null in ("rotation", "reassignment")
+        ]
+        below[name], above[name] = below_all(mean, *samples).sum(), above_all(mean, *samples).sum()
+    assert (below["stored"], above["stored"]) == (pytest.approx(27, abs=2), 0)
+    assert (below["orthonormal"], above["orthonormal"]) == (0, pytest.approx(29, abs=1))

@@ -46,18 +46,18 @@ def burnt_in(
         Per layer and kind ``{layer}/{X}``, head, d_model, d: orthonormal columns, zero beyond the rank.
     """
     kinds = [kind for kind in KINDS if f"{kind}/basis" in block]
-    tasks = [(place, kind) for place in range(len(block[f"rank/{kinds[0]}"])) for kind in kinds]
+    tasks = [(position, kind) for position in range(len(block[f"rank/{kinds[0]}"])) for kind in kinds]
 
     def bases(task: tuple[int, str]) -> np.ndarray:
-        place, kind = task
-        rng = generator(seed, model, first_layer + place, kind, "swap burn-in", 0)
-        observed = block[f"{kind}/basis"][place].astype(dtype)
-        burnt: np.ndarray = swapped(observed, block[f"rank/{kind}"][place], rng, burn_in)
+        position, kind = task
+        rng = generator(seed, model, first_layer + position, kind, "swap burn-in", 0)
+        observed = block[f"{kind}/basis"][position].astype(dtype)
+        burnt: np.ndarray = swapped(observed, block[f"rank/{kind}"][position], rng, burn_in)
         return burnt
 
     return {
-        f"{first_layer + place}/{kind}": burnt
-        for (place, kind), burnt in zip(tasks, map_in_order(bases, tasks), strict=True)
+        f"{first_layer + position}/{kind}": burnt
+        for (position, kind), burnt in zip(tasks, map_in_order(bases, tasks), strict=True)
     }
 
 
