@@ -9,6 +9,7 @@ from headspaces.errors import InputError
 from headspaces.study.configuration import read_study
 
 PAPER = yaml.safe_load((ROOT / "config" / "config.yaml").read_text())
+SWAP = PAPER["nulls"]["swap"]
 
 
 def study(**changes):
@@ -36,11 +37,11 @@ def test_the_paper_study():
     [
         ({"modles": []}, "config: unknown key 'modles'; the keys are .*models"),
         ({"nulls": {"samples": 3, "smaples": 4}}, "config: unknown key 'smaples' in 'nulls'; the keys are .*samples"),
-        ({"nulls": {}}, "config: 'samples' is a required property in 'nulls'"),
+        ({"nulls": {"swap": SWAP}}, "config: 'samples' is a required property in 'nulls'"),
         ({"seed": "7"}, "config: seed is '7', but must be of type integer"),
         ({"rank_rtol": "1e-6"}, "config: rank_rtol is '1e-6', but must be of type number; write 1.0e-6"),
-        ({"nulls": {"samples": None}}, "config: nulls.samples is None, but must be of type integer"),
-        ({"nulls": {"samples": 0}}, "config: nulls.samples is 0, but must have minimum 1"),
+        ({"nulls": {"samples": None, "swap": SWAP}}, "config: nulls.samples is None, but must be of type integer"),
+        ({"nulls": {"samples": 0, "swap": SWAP}}, "config: nulls.samples is 0, but must have minimum 1"),
         ({"fold": "no"}, "config: fold is 'no', but must be of type boolean"),
         ({"study": "a/b"}, "config: study is 'a/b'"),
         ({"device": "gpu"}, "config: device is 'gpu', but must be one of auto, cpu, cuda"),
@@ -65,7 +66,7 @@ def test_switches_of_the_command_line(value, expected):
 
 
 def test_numbers_of_the_command_line():
-    assert given(nulls={"samples": "40"})["nulls"] == {**PAPER["nulls"], "samples": 40}
+    assert given(nulls={"samples": "40", "swap": SWAP})["nulls"] == {**PAPER["nulls"], "samples": 40}
     assert given(rank_rtol="1.0e-5")["rank_rtol"] == 1e-5
     with pytest.raises(InputError, match="config: seed is 'seven', but must be of type integer"):
         given(seed="seven")

@@ -129,7 +129,7 @@ def test_operations_of_a_null_sample_by_hand():
 
 def test_operations_of_a_sweep_by_hand():
     model = Model("x", "x", "OK", Shape(2, 10, 3, 1, 4))
-    assert model.n_pairs_within == 2 * 3
+    assert model.n_within_pairs == 2 * 3
     assert model.sweep_operations == 6 * (6 * 10 * 4**2 + 100 * 4**3)
     demo, large = (Model("x", "x", "OQKV", shape) for shape in (Shape(30, 576, 9, 3, 64), Shape(28, 3584, 28, 4, 128)))
     assert [demo.swap_samples_per_shard(sweeps) for sweeps in (1, 50)] == [15, 2]
