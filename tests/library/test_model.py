@@ -216,6 +216,7 @@ def test_what_transformer_lens_did_to_the_weights_is_said(model: hs.ModelSpaces,
     found = hs.load(Lens(processed, "LNPre", None, True))
     assert [note.split(" (")[1].split(")")[0] for note in found.notes] == ["fold_ln", "center_writing_weights"]
     assert "note: writes are centred" in repr(found)
+    assert hs.load(Lens(processed, "LN", np.ones_like(gain), False)).notes == found.notes
     for kind in "QKV":
         np.testing.assert_allclose(found.overlaps(kind), model.overlaps(kind), atol=1e-12)
 

@@ -100,7 +100,9 @@ def open_transformer_lens(model: Any, name: str | None, kinds: str = KINDS) -> H
     origin = f"TransformerLens {type(model).__name__}"
     kind_of_norm = str(getattr(cfg, "normalization_type", None) or "")
     norm = "layernorm" if kind_of_norm.startswith("LN") else "rmsnorm" if kind_of_norm.startswith("RMS") else "none"
-    folded = kind_of_norm.endswith("Pre") or bool(getattr(cfg, "layer_norm_folding", False))
+    # A processed bridge keeps its norms, with gains of 1.
+    gain = _lens_gain(model.blocks[0], "ln1")
+    folded = kind_of_norm.endswith("Pre") or (norm != "none" and gain is not None and bool((gain == 1).all()))
 
     def stack(kind: str) -> Any:
         return _lens_stack(model, kind, shape, origin)
@@ -112,8 +114,8 @@ def open_transformer_lens(model: Any, name: str | None, kinds: str = KINDS) -> H
             if "O" in factors:
                 factors["O"] = factors["O"].swapaxes(1, 2)
             read_norm = Norm(cast("NormKind", norm), None if folded else _lens_gain(block, "ln1"))
-            gain = _lens_gain(block, "ln1_post")
-            yield LayerHeads(layer, factors, read_norm, None if gain is None else Norm("rmsnorm", gain))
+            after = _lens_gain(block, "ln1_post")
+            yield LayerHeads(layer, factors, read_norm, None if after is None else Norm("rmsnorm", after))
 
     first = _numbers(stack("O")[0], f"{origin}: W_O")
     notes = []
