@@ -85,12 +85,7 @@ def device_setting(device: str | Mapping[str, str], stage: str) -> str:
 def choose_device(setting: str, needed_mb: int) -> Device:
     """Find out where a job computes, log it, and keep the GPU memory that it needs for this process.
 
-    Parameters
-    ----------
-    setting
-        ``cpu``; ``cuda``; or ``auto``, which is a GPU where torch sees one with enough free memory.
-    needed_mb
-        GPU memory that the job needs, in MiB.
+    ``auto`` is a GPU where torch sees one with enough free memory, of which the job needs ``needed_mb`` MiB.
 
     Raises
     ------

@@ -21,12 +21,7 @@ def write_csv(header: Sequence[str], rows: Iterable[Iterable[Any]], path: str | 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[bool]) -> list[str]:
     """Return the lines of a table in Markdown; cells are as they come, so escape what is not to be markup.
 
-    Parameters
-    ----------
-    header, rows
-        What the cells say.
-    right
-        By column, whether it is aligned on the right.
+    ``right`` says by column whether it is aligned on the right.
     """
     sides = ["--:" if side else ":--" for side in right]
     return ["| " + " | ".join(cells) + " |" for cells in (header, sides, *rows)]

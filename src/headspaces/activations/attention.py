@@ -40,20 +40,9 @@ TOKEN_BYTES = 48
 class Runner:
     """A model that can be run, and the tokens that it can be run on.
 
-    Attributes
-    ----------
-    attend
-        See :data:`Attend`.
-    windows
-        What it is run on: pieces of a text, or random tokens for a model without a tokenizer.
-    non_special
-        The tokens that random sequences are made of.
-    unembedding
-        Its unembedding matrix.
-    texts
-        Text of every token; None without a tokenizer.
-    n_positions
-        The longest sequence it takes; None where it has no limit.
+    ``windows`` are pieces of a text, or random tokens for a model without a tokenizer; ``non_special`` the tokens that
+    random sequences are made of; ``texts`` gives the text of every token, None without a tokenizer; ``n_positions`` is
+    the longest sequence, None where there is no limit.
     """
 
     attend: Attend
@@ -76,17 +65,9 @@ class Runner:
 def open_runner(checkpoint: str, where: str, text: Text, n_windows: int, n_tokens: int, seed: int) -> Runner:
     """Make a model ready to run.
 
-    Parameters
-    ----------
-    checkpoint
-        A folder, a ``.gguf`` file, or ``hub:owner/name[@revision]``; or a folder of
-        :mod:`headspaces.activations.toy_model`.
-    where
-        The model's name, for messages.
-    text, n_windows, n_tokens
-        What it is run on: the text's first windows. A model that was trained on random tokens gets random tokens.
-    seed
-        Of random tokens.
+    ``checkpoint`` is a folder, one of :mod:`headspaces.activations.toy_model` too, a ``.gguf`` file, or
+    ``hub:owner/name[@revision]``; ``where`` the model's name, for messages. The model is run on the text's first
+    windows; one that was trained on random tokens gets random tokens.
 
     Raises
     ------
@@ -157,14 +138,7 @@ def attend_with(model: Any, where: str) -> Attend:
 def attention_patterns(runner: Runner, *, n_sequences: int, n_repeated: int, seed: int) -> dict[str, np.ndarray]:
     """Mean attention of every head to the token itself, to the one before, and to the one after its earlier copy.
 
-    Parameters
-    ----------
-    runner
-        The model and the windows of text.
-    n_sequences, n_repeated
-        Number of random sequences, and how many random tokens each repeats; fewer where the model's context is short.
-    seed
-        Of the random tokens.
+    Each random sequence repeats ``n_repeated`` random tokens; fewer where the model's context is short.
 
     Returns
     -------

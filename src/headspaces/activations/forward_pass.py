@@ -30,14 +30,9 @@ from headspaces.weights.layouts import NORMALISED_STREAM, find_layout, find_pref
 class Run:
     """A model's run on a text.
 
-    Attributes
-    ----------
-    layers
-        Per layer, what its heads put out and what its norm read.
-    loss
-        Mean next-token loss in nats per token, within windows.
-    deviation
-        Largest relative deviation, over the layers, of the heads' recombined writes from what the model itself wrote.
+    ``layers`` hold what the heads put out and what the norm read; ``loss`` is the mean next-token loss in nats per
+    token, within windows; ``deviation`` the largest relative one, over the layers, of the heads' recombined writes from
+    what the model itself wrote.
     """
 
     layers: list[LayerActivations]
@@ -49,13 +44,8 @@ class Run:
 class Windows:
     """Consecutive pieces of a text, of one length: nothing is padded.
 
-    Attributes
-    ----------
-    tokens
-        Token numbers.
-    bos
-        Token that stands before every window because the tokenizer puts it before every text; None where it does not.
-        It is context only: no statistic counts it.
+    ``bos`` stands before every window because the tokenizer puts it before every text; None where it does not. It is
+    context only: no statistic counts it.
     """
 
     tokens: Int[np.ndarray, "window token"]
@@ -65,12 +55,8 @@ class Windows:
 def load_model(checkpoint: str, where: str) -> tuple[Any, Any]:
     """Load a model in float32 and its tokenizer; no code of the checkpoint's own is ever run.
 
-    Parameters
-    ----------
-    checkpoint
-        A folder, a ``.gguf`` file, or ``hub:owner/name[@revision]``.
-    where
-        The model's name, for messages.
+    ``checkpoint`` is a folder, a ``.gguf`` file, or ``hub:owner/name[@revision]``; ``where`` the model's name, for
+    messages.
 
     Raises
     ------
@@ -143,16 +129,7 @@ def cut_windows(tokenizer: Any, text: Text, n_windows: int, n_tokens: int) -> Wi
 def run_model(model: Any, windows: Windows, heads: Sequence[LayerHeads], where: str) -> Run:
     """Run a model on the windows, one by one, and keep what its heads put out and what its norms read.
 
-    Parameters
-    ----------
-    model
-        A causal language model of transformers.
-    windows
-        Of a text.
-    heads
-        The model's heads, with their writes, in order.
-    where
-        The model's name, for messages.
+    ``heads`` are those of all layers in order, with their writes; ``where`` is the model's name, for messages.
 
     Raises
     ------

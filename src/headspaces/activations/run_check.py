@@ -20,12 +20,7 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "
 def reason_not_to_run(source: str, kinds: str) -> str | None:
     """Say why a model's activations cannot be measured.
 
-    Parameters
-    ----------
-    source
-        Where the model is: a folder or a ``.gguf`` file. Of other sources nothing is known before they are fetched.
-    kinds
-        The kinds of heads that are analysed.
+    ``source`` is a folder or a ``.gguf`` file: of other sources nothing is known before they are fetched.
 
     Returns
     -------

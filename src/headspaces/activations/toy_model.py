@@ -41,18 +41,9 @@ logger = logging.getLogger(__name__)
 class ToyConfig:
     """Shape and training of the model.
 
-    Attributes
-    ----------
-    n_layer, n_head, n_embd
-        Layers, heads a layer, width of the residual stream.
-    vocab_size, n_positions
-        Number of tokens; length of a sequence.
-    shortest_period
-        Sequences repeat after a random number of tokens, from this to half of their length.
-    batch, steps, learning_rate, weight_decay
-        Of AdamW with a warm-up and a cosine decay; weights decay in the heads' maps only.
-    position_rate
-        How many times faster the position embeddings learn: they must outgrow the tokens' noise in queries and keys.
+    Sequences repeat after a random number of tokens, from ``shortest_period`` to half of their length. AdamW has a
+    warm-up and a cosine decay; weights decay in the heads' maps only. Position embeddings learn ``position_rate`` times
+    faster: they must outgrow the tokens' noise in queries and keys.
     """
 
     n_layer: int = 2

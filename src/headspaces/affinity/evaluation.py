@@ -48,12 +48,7 @@ def unanchored_pr_area(labels: Bool[np.ndarray, " item"], scores: Float[np.ndarr
 def evaluate_heads(arrays: Mapping[str, np.ndarray], labels: Bool[np.ndarray, "layer head"]) -> pd.DataFrame:
     """Evaluate how well the largest score of a head tells the circuit's heads from the others (PK table 1).
 
-    Parameters
-    ----------
-    arrays
-        What :func:`headspaces.affinity.run.affinity` returned.
-    labels
-        Whether each head is one of the circuit's.
+    ``arrays`` are those of :func:`headspaces.affinity.run.affinity`.
 
     Returns
     -------
@@ -81,13 +76,8 @@ def evaluate_pairs(arrays: Mapping[str, np.ndarray], classes: Shaped[np.ndarray,
     """Evaluate how well a score tells the pairs inside one class from all others (PK table 2).
 
     For each kind Q, K, V, O and each class: all unordered pairs of heads, positive where both are of the class.
-
-    Parameters
-    ----------
-    arrays
-        What :func:`headspaces.affinity.run.affinity` returned, with ``same_kind``.
-    classes
-        Number of each head's class; -1 for none. Classes with one head have no pair and are left out.
+    ``arrays`` are those of :func:`headspaces.affinity.run.affinity` with ``same_kind``; ``classes`` the number of each
+    head's class, -1 for none. Classes with one head have no pair and are left out.
 
     Returns
     -------

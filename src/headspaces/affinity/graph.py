@@ -38,14 +38,7 @@ Positions: TypeAlias = dict[str, tuple[float, float]]
 def strongest_edges(arrays: Mapping[str, np.ndarray], score: str = "pk", k: int = STRONGEST) -> pd.DataFrame:
     """List the k strongest pairs of each type, the strongest first.
 
-    Parameters
-    ----------
-    arrays
-        What :func:`headspaces.affinity.run.affinity` returned.
-    score
-        Name of the score.
-    k
-        Number of edges of each type; fewer where there are fewer pairs.
+    ``arrays`` are those of :func:`headspaces.affinity.run.affinity`; there are fewer edges where there are fewer pairs.
 
     Returns
     -------
@@ -71,16 +64,8 @@ def _strongest(pairs: Float[np.ndarray, "source_layer target_layer source_head t
 def build_graph(edges: pd.DataFrame, score: str, shape: Shape, classes: HeadClasses | None = None) -> HeadGraph:
     """Make the directed graph of the edges.
 
-    Parameters
-    ----------
-    edges
-        What :func:`strongest_edges` returned.
-    score
-        The column that weights them.
-    shape
-        Of the model: tells whether key-value heads are shared.
-    classes
-        Known classes of heads.
+    ``edges`` are those of :func:`strongest_edges`, weighted by the score; the shape tells whether key-value heads are
+    shared.
 
     Returns
     -------

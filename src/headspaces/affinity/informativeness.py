@@ -50,12 +50,7 @@ def observed_counts(edges: Float[np.ndarray, " edge"], pk: Float[np.ndarray, "*p
 def divergence(reference: Float[np.ndarray, " bin"], counts: Int[np.ndarray, " bin"]) -> float:
     """Kullback-Leibler divergence ``KL(reference || observed)`` in nats.
 
-    Parameters
-    ----------
-    reference
-        Fraction of each bin.
-    counts
-        Observed pairs in each bin.
+    The reference is the fraction of each bin; the counts are of observed pairs.
 
     Returns
     -------
@@ -79,12 +74,7 @@ def informativeness(
 ) -> Float[np.ndarray, "4 4"]:
     """Divergence of every kind pair's PK from the random reference.
 
-    Parameters
-    ----------
-    pk
-        By source and target kind (``OQ``), the PK of head pairs; NaN where there is no pair.
-    d_model, d_head
-        Dimensions of the residual stream and of a head.
+    ``pk`` has by source and target kind (``OQ``) the PK of head pairs; NaN where there is no pair.
 
     Returns
     -------

@@ -35,12 +35,7 @@ def pairs_within(
 ) -> tuple[Float[np.ndarray, " pair"], float]:
     """Squared overlaps (PK) of all unordered pairs of a stack, and the smallest principal angle of all.
 
-    Parameters
-    ----------
-    bases
-        Orthonormal bases, numpy or torch; columns beyond a space's rank are zero.
-    ranks
-        Their ranks.
+    Bases are orthonormal, numpy or torch; columns beyond a space's rank are zero.
 
     Returns
     -------

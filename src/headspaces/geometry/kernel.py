@@ -80,14 +80,7 @@ def rectangle_overlaps(
 ) -> list[Float[np.ndarray, "_ _"]]:
     """Squared overlaps of chosen rectangles of the head-by-head matrix; a head's operator is formed once for all.
 
-    Parameters
-    ----------
-    stacks
-        Stacks of factors over one residual stream. Heads are numbered through all stacks in order.
-    rectangles
-        Pairs of slices into that numbering.
-    algorithm
-        As in :func:`squared_overlaps`.
+    Heads are numbered through all stacks in order; rectangles are pairs of slices into that numbering.
     """
     if not rectangles:
         return []

@@ -46,10 +46,7 @@ def _dimensions(d_model: int, d_head: int, other: int | None) -> tuple[int, int]
 def pair_statistics(rho: Float[np.ndarray, "*conditions pair"]) -> dict[str, Float[np.ndarray, "*conditions"]]:
     """Spread, mean, median and 95th percentile of rho over the pairs of each condition.
 
-    Parameters
-    ----------
-    rho
-        Overlaps, the pairs along the last axis; NaN pairs (a space of dimension zero) are left out.
+    NaN pairs (a space of dimension zero) are left out.
 
     Returns
     -------
@@ -151,12 +148,7 @@ def rho_differences(
     """Differences of two models' overlaps, pair by pair, over everything given (RW section 5.5).
 
     An overlap does not change when both spaces are rotated together: equal overlaps do not say that the spaces stayed
-    where they were.
-
-    Parameters
-    ----------
-    one, other
-        Overlaps of the same pairs of heads in both models; pairs that are undefined in either are left out.
+    where they were. Pairs that are undefined in either model are left out.
 
     Returns
     -------

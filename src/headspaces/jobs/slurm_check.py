@@ -25,12 +25,8 @@ LONGEST_INTERVAL = 180
 def check_job_states(status_command: str | None, check_seconds: int) -> None:
     """Make sure that the states of jobs can be asked for.
 
-    Parameters
-    ----------
-    status_command
-        ``sacct``, ``squeue``, or None for the plugin's choice.
-    check_seconds
-        The plugin's setting ``init-seconds-before-status-checks``.
+    ``status_command`` is ``sacct``, ``squeue``, or None for the plugin's choice; ``check_seconds`` its setting
+    ``init-seconds-before-status-checks``.
 
     Raises
     ------

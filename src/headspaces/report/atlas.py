@@ -53,12 +53,8 @@ def principal_cosines(
 ) -> dict[str, Float[np.ndarray, "pair angle"]]:
     """Cosines of all principal angles of the strongest pairs of every comparison.
 
-    Parameters
-    ----------
-    overlaps, attributes
-        The model's overlaps file.
-    read_basis
-        Gives the orthonormal bases of one kind and layer (:func:`stored_bases`); columns beyond a rank are zero.
+    ``read_basis`` gives the orthonormal bases of one kind and layer (:func:`stored_bases`); columns beyond a rank are
+    zero.
 
     Returns
     -------
@@ -137,16 +133,8 @@ def write_atlas(
 ) -> None:
     """Write a model's page, whole or not at all.
 
-    Parameters
-    ----------
-    overlaps, attributes
-        Arrays and root attributes of the model's overlaps file.
-    path
-        The HTML file.
-    nulls
-        Arrays of its nulls file: each layer's and layer pair's null samples are then shown beside the observed value.
-    cosines
-        Principal angles of the strongest pairs, from :func:`principal_cosines`.
+    With the arrays of its nulls file each layer's and layer pair's null samples are shown beside the observed value,
+    and with :func:`principal_cosines` the strongest pairs' angles.
     """
     page = atlas_page(overlaps, attributes, nulls=nulls, cosines=cosines)
     with whole_file(path) as beside:

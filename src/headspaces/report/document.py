@@ -19,13 +19,8 @@ MISSING = "–"
 class TextTable:
     """A table as it is printed.
 
-    Attributes
-    ----------
-    header, rows
-        What the cells say.
-    keys
-        By column, the number that each cell sorts by, as JavaScript reads it, or None where a cell has none; None for a
-        column of text.
+    ``keys`` has by column the number that each cell sorts by, as JavaScript reads it, or None where a cell has none;
+    None for a column of text.
     """
 
     header: Sequence[str]
@@ -49,12 +44,7 @@ def text_table(
 ) -> TextTable:
     """Make a table of printed cells; numbers sort by what is printed.
 
-    Parameters
-    ----------
-    header, rows
-        What the cells say.
-    numeric
-        By column, whether it is one of numbers; by default where all its cells are numbers or missing.
+    ``numeric`` says by column whether it is one of numbers; by default where all its cells are numbers or missing.
     """
     columns = [[row[index] for row in rows] for index in range(len(header))]
     if numeric is None:
@@ -85,14 +75,7 @@ def _printed_key(cell: str) -> str | None:
 class Section:
     """A table with what is said about it.
 
-    Attributes
-    ----------
-    table
-        Its rows.
-    heading, title
-        What stands above it: a heading of its own, a caption.
-    paragraphs, notes
-        What is said above and below it.
+    Heading, title (a caption) and paragraphs stand above it, notes below.
     """
 
     table: TextTable

@@ -29,16 +29,8 @@ by less."""
 class Duplicate:
     """Two models that share weights.
 
-    Attributes
-    ----------
-    model, other
-        Their names.
-    n_same_tensors
-        Attention matrices that are byte for byte the same under the same name.
-    n_common_tensors
-        Matrices that both have under one name.
-    max_rho_difference
-        Largest difference of any overlap within a layer; NaN where the shapes differ, or nothing can be told from them.
+    Attention matrices of one name in both are common, byte for byte equal ones the same. ``max_rho_difference`` is the
+    largest difference of any overlap within a layer; NaN where the shapes differ, or nothing can be told from them.
     """
 
     model: str
@@ -79,13 +71,8 @@ def find_duplicates(
 ) -> list[Duplicate]:
     """Find the pairs of models that share a matrix, or all of whose overlaps within layers are the same.
 
-    Parameters
-    ----------
-    sums
-        By model, what :func:`tensor_sums` gives.
-    rho
-        By model and dataset, ``[layer, head, head]``: the same weights in another number format have other bytes and
-        the same overlaps.
+    ``sums`` has by model what :func:`tensor_sums` gives; ``rho`` by model and dataset [layer, head, head]: the same
+    weights in another number format have other bytes and the same overlaps.
     """
     found = []
     for model, other in combinations(sums, 2):

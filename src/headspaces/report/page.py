@@ -32,16 +32,8 @@ _OWN = frozenset({"model", "source", "revision", "format", "format_version", "pa
 class StudyFiles:
     """The files of a study's report; those of the same name with another ending lie beside them.
 
-    Attributes
-    ----------
-    scorecard
-        ``scorecard.json``, with ``.csv`` and ``.md``.
-    duplicates
-        ``duplicates.csv``: models that turned out to be one.
-    tables, figures
-        By name: JSON, with ``.csv``, ``.md`` and ``.tex``; PNG, with ``.pdf`` and ``.csv``.
-    atlases
-        By model, its interactive page.
+    ``scorecard.json`` (``.csv``, ``.md``), ``duplicates.csv``; by name each table's JSON (``.csv``, ``.md``, ``.tex``)
+    and each figure's PNG (``.pdf``, ``.csv``); by model its interactive page.
     """
 
     scorecard: str | Path
@@ -67,16 +59,7 @@ def by_name(paths: Iterable[str | Path]) -> dict[str, Path]:
 def write_report(study: str, files: StudyFiles, record: RunRecord, path: str | Path) -> None:
     """Write a study's page, whole or not at all.
 
-    Parameters
-    ----------
-    study
-        Its name.
-    files
-        What is shown; addresses on the page are relative to it.
-    record
-        What it was made from.
-    path
-        The HTML file.
+    Addresses on the page are relative to it.
     """
     page = report_page(study, files, record, Path(path).parent)
     with whole_file(path) as beside:

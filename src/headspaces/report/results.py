@@ -54,12 +54,8 @@ class StoredArrays(Mapping[str, np.ndarray]):
 class NullPairs:
     """Every pair of every null sample, for one layer.
 
-    Attributes
-    ----------
-    layer
-        The layer with the upper median of the layers' observed spreads.
-    rho
-        Per null model, ``random`` subspaces among them, the overlap of each pair of each sample.
+    ``layer`` is the one with the upper median of the layers' observed spreads; ``rho`` holds, by null model, ``random``
+    subspaces among them, the overlap of each pair of each sample.
     """
 
     layer: int
@@ -70,22 +66,10 @@ class NullPairs:
 class Comparison:
     """The pairs of head spaces of one kind within each layer, or of writers and readers across each layer pair.
 
-    Attributes
-    ----------
-    model
-        Whose spaces.
-    scope
-        ``within`` a layer or ``across`` two.
-    spaces
-        ``O``, ``Q``, ``K``, ``V`` within; ``OQ``, ``OK``, ``OV`` across (writer, then reader).
-    layers
-        Of each condition: the layer twice, or the writer's and the reader's.
-    rho
-        Overlap of each pair; NaN where a space has dimension zero.
-    angles
-        Smallest principal angle of each pair in degrees.
-    nulls
-        Per null model and statistic, the value of every sample: ``nulls["rotation"]["spread"]``.
+    ``scope`` is ``within`` a layer or ``across`` two; ``spaces`` are ``O``, ``Q``, ``K``, ``V`` or ``OQ``, ``OK``,
+    ``OV`` (writer, then reader). ``layers`` has of each condition the layer twice, or the writer's and the reader's.
+    ``rho`` is NaN where a space has dimension zero; ``angles`` are the smallest principal ones in degrees;
+    ``nulls["rotation"]["spread"]`` are a statistic's values in every sample.
     """
 
     model: ModelResults
@@ -154,14 +138,8 @@ class Comparison:
 class ModelResults:
     """The files of one model.
 
-    Attributes
-    ----------
-    name
-        The model's name.
-    attributes
-        Root attributes of the overlaps file: shape, source, what made it.
-    overlaps, nulls, activations, affinity, attention, self_heads
-        Arrays of the stages by their path in the file; ``None`` where the stage did not run.
+    ``attributes`` are the overlaps file's root attributes: shape, source, what made it. The others are a stage's arrays
+    by their path in its file; ``None`` where the stage did not run.
     """
 
     name: str
@@ -247,12 +225,7 @@ def compare_across(models: Iterable[ModelResults]) -> Iterator[Comparison]:
 def read_results(name: str, files: Mapping[str, str | Path]) -> ModelResults:
     """Open a model's files.
 
-    Parameters
-    ----------
-    name
-        The model.
-    files
-        Path of the file of each stage: ``overlaps``, and where there are any, the others of :class:`ModelResults`.
+    ``files`` are the paths by stage: ``overlaps``, and where there are any, the others of :class:`ModelResults`.
 
     Raises
     ------

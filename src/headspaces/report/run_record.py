@@ -25,16 +25,8 @@ SOFTWARE = (
 class StageCost:
     """What the jobs of one stage took for one model or study, as Snakemake's benchmarks have it.
 
-    Attributes
-    ----------
-    stage, subject
-        The stage, and the model, study or text that it ran for.
-    n_jobs
-        Number of jobs.
-    seconds, cpu_seconds
-        Of all jobs together: on the clock, and of the processors.
-    peak_mib
-        Largest resident memory of a job; None where every job was too short to be seen.
+    Seconds are those of all jobs together, on the clock and of the processors; ``peak_mib`` is the largest resident
+    memory of a job, None where every job was too short to be seen. ``subject`` is a model, study or text.
     """
 
     stage: str
@@ -49,20 +41,9 @@ class StageCost:
 class RunRecord:
     """All that a report says about where its numbers come from.
 
-    Attributes
-    ----------
-    attributes
-        By model and stage, the root attributes of the stage's file.
-    notes
-        By model, what its row or its headers have to say; several remarks are parted by semicolons.
-    left_out
-        By model, the stages that it does not have, with the reason.
-    settings
-        The study's configuration.
-    costs
-        What the stages took.
-    software, machine
-        Names and versions, and facts.
+    ``attributes`` are, by model and stage, the root attributes of the stage's file; ``notes``, by model, what its row
+    or its headers have to say, parted by semicolons; ``left_out``, by model, the stages that it does not have, with the
+    reason; ``settings`` the study's configuration.
     """
 
     attributes: Mapping[str, Mapping[str, Mapping[str, Any]]]

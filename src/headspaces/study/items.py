@@ -23,22 +23,7 @@ ITEMS_FILE = Path(__file__).with_name("items.yaml")
 class Item:
     """One table or figure.
 
-    Attributes
-    ----------
-    name
-        Names its files, and the function that makes it.
-    title
-        What it shows, in one sentence: the caption.
-    look
-        What to look at first.
-    needs
-        Stages whose files it cannot do without, for every model of the study.
-    uses
-        Stages whose files fill more of it where a model has them.
-    notes
-        Definitions that are printed below it.
-    published
-        Whether it prints numbers of ``config/published.tsv`` beside its own.
+    Its fields are explained at the top of ``items.yaml``; ``name`` names its files, and the function that makes it.
     """
 
     name: str

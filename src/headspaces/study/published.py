@@ -44,14 +44,8 @@ Interval: TypeAlias = tuple[float, float]
 class Address:
     """Where a measured number stands in the report's tables.
 
-    Attributes
-    ----------
-    table, columns
-        The table's name and the columns to read.
-    conditions
-        Allowed values of other columns, as text.
-    aggregate
-        How several numbers become one; empty where they stay a number or a range.
+    ``conditions`` are the allowed values of other columns, as text; ``aggregate`` is empty where several numbers stay a
+    range.
     """
 
     table: str
@@ -155,12 +149,7 @@ def published_models(rows: Iterable[Published]) -> list[str]:
 def compared_as(rows: Iterable[Published], published_as: Mapping[str, str]) -> list[Published]:
     """Ask a model of another name for the numbers of a published one: its own name goes into the addresses.
 
-    Parameters
-    ----------
-    rows
-        The published numbers.
-    published_as
-        By a model's name in the report's tables, which published model it is.
+    ``published_as`` says by a model's name in the report's tables which published model it is.
     """
     own = {published: name for name, published in published_as.items()}
     # Whole values only: qwen2.5-7b is not a part of qwen2.5-7b-instruct.

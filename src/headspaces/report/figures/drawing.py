@@ -40,16 +40,7 @@ def draw_figure(
 ) -> None:
     """Write a figure as PDF and PNG and its numbers as CSV, each file whole or not at all.
 
-    Parameters
-    ----------
-    name
-        The figure in :data:`headspaces.study.items.FIGURES`.
-    models
-        The models of the study with the stages' files that the figure needs.
-    style_path
-        Matplotlib style sheet: sizes, fonts and colours.
-    pdf_path, png_path, csv_path
-        The files.
+    Sizes, fonts and colours are those of Matplotlib's style sheet at ``style_path``.
     """
     for library in ("matplotlib", "fontTools"):
         logging.getLogger(library).setLevel(logging.WARNING)

@@ -22,18 +22,8 @@ FEW_LAYERS_INCHES = 1.4
 class Panel:
     """One axes of a figure.
 
-    Attributes
-    ----------
-    title
-        Stands above it.
-    data
-        Its rows of the figure's numbers.
-    draw
-        Puts them in the axes.
-    bar
-        Label of the colour bar, where colour is a scale.
-    inches
-        Height, where it is not that of the figure's rows.
+    ``bar`` is the label of the colour bar, where colour is a scale; ``inches`` the height, where it is not that of the
+    figure's rows.
     """
 
     title: str
@@ -50,16 +40,8 @@ Rows = list[list[Panel]]
 class Maker:
     """A figure: called with the models' results it returns the numbers that it draws.
 
-    Attributes
-    ----------
-    numbers
-        Makes the numbers.
-    rows
-        Makes rows of panels from the numbers; it is not called without numbers.
-    height
-        Height of a row of panels in the style's unit.
-    subject
-        What a model must have to be shown, where it is not said by the stages that the figure needs.
+    ``rows`` makes rows of panels from the numbers, where there are any; ``height`` is that of a row in the style's
+    unit; ``subject`` says what a model must have to be shown, beyond the stages that the figure needs.
     """
 
     numbers: Callable[[Sequence[ModelResults]], pd.DataFrame]

@@ -23,16 +23,9 @@ from headspaces.study.items import TABLES
 class Table:
     """A table with what has to be said about it.
 
-    Attributes
-    ----------
-    frame
-        Every row; missing values are ``NaN`` or ``pd.NA``.
-    notes
-        What holds for these models only: why a cell is empty, which rows are left out.
-    printed
-        The rows for the reader, where there are too many; ``None`` prints all.
-    choice
-        What was chosen of the frame to be printed: a note says so.
+    ``frame`` has every row; missing values are ``NaN`` or ``pd.NA``. ``notes`` hold for these models only: why a cell
+    is empty, which rows are left out. ``printed`` are the rows for the reader where there are too many, and ``choice``
+    says what was chosen.
     """
 
     frame: pd.DataFrame
@@ -58,14 +51,8 @@ def write_table(
 ) -> None:
     """Write a table's four files, each whole or not at all.
 
-    Parameters
-    ----------
-    name
-        The table in :data:`headspaces.study.items.TABLES`: its title and definitions.
-    table
-        Its rows and notes.
-    csv_path, markdown_path, latex_path, data_path
-        The files; the last is JSON, from which the report's page shows the printed rows.
+    Title and definitions are those of ``name`` in :data:`headspaces.study.items.TABLES`; from ``data_path``, in JSON,
+    the report's page shows the printed rows.
     """
     item = TABLES[name]
     section = Section(printed_table(table), title=item.title, notes=[*item.notes, *table.all_notes])
