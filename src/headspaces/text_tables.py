@@ -10,6 +10,12 @@ from typing import Any
 from headspaces.files import whole_file
 
 
+def write_text(text: str, path: str | Path) -> None:
+    """Write a text as one whole file in UTF-8, with line feeds on every system."""
+    with whole_file(path) as beside:
+        beside.write_text(text, encoding="utf-8", newline="\n")
+
+
 def write_csv(header: Sequence[str], rows: Iterable[Iterable[Any]], path: str | Path, delimiter: str = ",") -> None:
     """Write a header and rows as one whole file, in UTF-8, with line feeds on every system."""
     with whole_file(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:

@@ -29,6 +29,7 @@ from tqdm import tqdm
 
 from headspaces.errors import InputError
 from headspaces.files import whole_file
+from headspaces.text_tables import write_text
 from headspaces.threads import worker_count
 
 ARCHITECTURE = "AttentionOnlyTransformer"
@@ -186,8 +187,7 @@ def save_toy(model: ToyModel, folder: str | Path, seed: int) -> None:
     tensors = {f"transformer.{name}": tensor.contiguous() for name, tensor in model.state_dict().items()}
     with whole_file(Path(folder) / "model.safetensors") as path:
         path.write_bytes(save(tensors, metadata={"format": "pt"}))
-    with whole_file(Path(folder) / "config.json") as path:
-        path.write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    write_text(json.dumps(config, indent=1) + "\n", Path(folder) / "config.json")
 
 
 def is_toy(folder: str | Path) -> bool:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from headspaces.costs.requests import n_threads, stage_cost
 from headspaces.costs.stages import MIB, STAGES, START_SECONDS, Workload, n_parameters
-from headspaces.files import whole_file
 from headspaces.study.models import Model
-from headspaces.text_tables import markdown_table, write_csv
+from headspaces.text_tables import markdown_table, write_csv, write_text
 from headspaces.weights.headers import Headers
 from headspaces.weights.headers_file import load_headers
 from headspaces.weights.hub.repository import bytes_to_fetch
@@ -140,8 +139,7 @@ def write_plan(rows: Sequence[PlannedStage], machine: Machine, table: str | Path
     text = plan_page(rows, machine)
     cells = ({**asdict(row), "seconds": f"{row.seconds:.1f}"}.values() for row in rows)
     write_csv([field.name for field in fields(PlannedStage)], cells, table, delimiter="\t")
-    with whole_file(page) as beside:
-        beside.write_text(text, encoding="utf-8")
+    write_text(text, page)
     return text
 
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from headspaces.files import whole_file
-from headspaces.text_tables import escape_markdown, markdown_table
+from headspaces.text_tables import escape_markdown, markdown_table, write_text
 
 MISSING = "–"
 """What is printed where there is no value."""
@@ -88,8 +87,7 @@ class Section:
 def write_sections(sections: Sequence[Section], markdown_path: str | Path, data_path: str | Path) -> None:
     """Write sections as a page in Markdown and as JSON, each file whole or not at all."""
     for path, text in ((markdown_path, markdown(sections)), (data_path, json.dumps(list(map(asdict, sections))))):
-        with whole_file(path) as beside:
-            beside.write_text(text, encoding="utf-8")
+        write_text(text, path)
 
 
 def read_sections(path: str | Path) -> list[Section]:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from headspaces.files import whole_file
 from headspaces.report.document import MISSING, TextTable, read_sections, text_table
 from headspaces.report.duplicates import read_duplicates
 from headspaces.report.html import render_page
@@ -56,18 +55,8 @@ def by_name(paths: Iterable[str | Path]) -> dict[str, Path]:
     return {Path(path).stem: Path(path) for path in paths}
 
 
-def write_report(study: str, files: StudyFiles, record: RunRecord, path: str | Path) -> None:
-    """Write a study's page, whole or not at all.
-
-    Addresses on the page are relative to it.
-    """
-    page = report_page(study, files, record, Path(path).parent)
-    with whole_file(path) as beside:
-        beside.write_text(page, encoding="utf-8", newline="\n")
-
-
 def report_page(study: str, files: StudyFiles, record: RunRecord, folder: Path) -> str:
-    """Return a study's page; parameters as in :func:`write_report`, ``folder`` is where the page goes."""
+    """Return a study's page, of these files and what they were made from; addresses are relative to ``folder``."""
     return render_page(
         "report",
         study=study,

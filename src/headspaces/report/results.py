@@ -17,12 +17,10 @@ from jaxtyping import Float, Int
 
 from headspaces.errors import check_own
 from headspaces.geometry.statistics import isotropic_mean, isotropic_sd, pair_statistics
-from headspaces.spaces import KINDS
+from headspaces.spaces import KINDS, NULLS, Shape
 from headspaces.store import dataset_names, read_arrays, read_attributes
 
 Arrays = Mapping[str, np.ndarray]
-NULLS = ("rotation", "reassignment")
-"""The null models that keep the learnt weights (RW section 5.1)."""
 
 
 class StoredArrays(Mapping[str, np.ndarray]):
@@ -155,6 +153,11 @@ class ModelResults:
     def kinds(self) -> str:
         """Kinds of head spaces that were compared, in the order O Q K V."""
         return "".join(kind for kind in KINDS if f"within/{kind}/rho" in self.overlaps)
+
+    @property
+    def shape(self) -> Shape:
+        """The model's shape."""
+        return Shape.from_attributes(self.attributes)
 
     @property
     def isotropic(self) -> float:

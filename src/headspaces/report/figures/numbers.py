@@ -24,8 +24,9 @@ from headspaces.report.figures.layout import (
     single,
 )
 from headspaces.report.figures.schematic import projection
-from headspaces.report.results import NULLS, Comparison, ModelResults, compare_all, compare_within
+from headspaces.report.results import Comparison, ModelResults, compare_all, compare_within
 from headspaces.report.tidy_frames import tidy
+from headspaces.spaces import NULLS
 
 Row = dict[str, Any]
 GRID = 200
@@ -59,14 +60,9 @@ def figure3(models: Sequence[ModelResults]) -> pd.DataFrame:
     for comparison in compare_all(models):
         if comparison.has_nulls():
             samples = comparison.samples("spread")
-            found = zip(
-                comparison.layers, spread_ratio(comparison.spread, *samples), above_all(comparison.spread, *samples)
-            )
-            rows += [
-                {**comparison.names, "layer": one, "later_layer": other, "r": r, "n_above_all": above}
-                for (one, other), r, above in found
-                if np.isfinite(r)
-            ]
+            r, above = (statistic(comparison.spread, *samples) for statistic in (spread_ratio, above_all))
+            found = zip(comparison.layers, r, above)
+            rows += [(*comparison.names.values(), *layers, *pair) for layers, *pair in found if np.isfinite(pair[0])]
     return tidy("model scope spaces layer later_layer r n_above_all", rows)
 
 
@@ -94,16 +90,13 @@ def figure5(models: Sequence[ModelResults]) -> pd.DataFrame:
 @drawn(quantities_beside({"mean": panels.lines_by_layer, "spread": panels.lines_by_layer}))
 def figure6(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Mean and spread of rho by layer, beside what two random subspaces would give."""
-    rows: list[Row] = []
-    for comparison in compare_within(models):
-        baseline = {"mean": comparison.model.isotropic, "spread": comparison.model.random_sd}
-        for quantity, value in baseline.items():
-            rows += [
-                {"model": comparison.model.name, "quantity": quantity, "spaces": comparison.spaces, "layer": layer,
-                 "value": observed, "random": value}
-                for layer, observed in enumerate(comparison.statistics[quantity])
-                if np.isfinite(observed)
-            ]  # fmt: skip
+    rows = [
+        (comparison.model.name, quantity, comparison.spaces, layer, observed, random)
+        for comparison in compare_within(models)
+        for quantity, random in (("mean", comparison.model.isotropic), ("spread", comparison.model.random_sd))
+        for layer, observed in enumerate(comparison.statistics[quantity])
+        if np.isfinite(observed)
+    ]
     return tidy("model quantity spaces layer value random", rows)
 
 
@@ -140,11 +133,8 @@ def figure9(models: Sequence[ModelResults]) -> pd.DataFrame:
             r = spread_ratio(comparison.spread, *comparison.samples("spread"))
             below, above = (outside(comparison.mean, *comparison.samples("mean")) for outside in (below_all, above_all))
             direction = np.where(below, "below", np.where(above, "above", "neither"))
-            rows += [
-                {"model": comparison.model.name, "spaces": comparison.spaces, "writer_layer": writer,
-                 "reader_layer": reader, "r": ratio, "direction": side}
-                for (writer, reader), ratio, side in zip(comparison.layers, r, direction)
-            ]  # fmt: skip
+            names = comparison.model.name, comparison.spaces
+            rows += [(*names, *layers, *found) for layers, *found in zip(comparison.layers, r, direction)]
     return tidy("model spaces writer_layer reader_layer r direction", rows)
 
 
@@ -171,8 +161,8 @@ def _survival_rows(comparison: Comparison) -> Iterator[Row]:
     low, high = float(np.nanmin(reach)), float(np.nanmax(reach))
     # One step beyond the largest value the share is 0: the curve comes down.
     at = np.unique([*np.linspace(low, high, GRID), *observed, high + (high - low) / GRID])
-    names = {"model": comparison.model.name, "spaces": comparison.spaces, "layer": pairs.layer,
-             "n_pairs": observed.size, "isotropic": comparison.model.isotropic}  # fmt: skip
+    counts = {"layer": pairs.layer, "n_pairs": observed.size, "isotropic": comparison.model.isotropic}
+    names = {**comparison.names, **counts}
     for x, share in zip(at, survival(observed, at)):
         yield {**names, "series": "observed", "rho": x, "share": share}
     for null, rho in pairs.rho.items():
@@ -185,9 +175,9 @@ def _layer_rows(
     comparison: Comparison, series: Mapping[str, Sequence[np.ndarray]], columns: Sequence[str], **names: str
 ) -> list[Row]:
     """Make rows of several series of values by layer, without undefined ones."""
-    names |= {"model": comparison.model.name, "spaces": comparison.spaces}
+    shared = {**comparison.names, **names, "isotropic": comparison.model.isotropic}
     return [
-        {**names, "series": name, "layer": layer, "isotropic": comparison.model.isotropic, **dict(zip(columns, values))}
+        {**shared, "series": name, "layer": layer, **dict(zip(columns, values))}
         for name, by_layer in series.items()
         for layer, values in enumerate(zip(*by_layer))
         if np.isfinite(values[0])
@@ -216,16 +206,10 @@ def _activation_pairs(model: ModelResults, kind: str, values: Mapping[str, str])
     writers, readers = np.triu_indices(len(rho), k=1)
     pair, writer, reader = np.indices((len(writers), *rho.shape[2:])).reshape(3, -1)
     found = {column: model.across_values(f"O{kind}", name, "activations").ravel() for name, column in values.items()}
-    columns = {
-        "writer_layer": writers[pair],
-        "reader_layer": readers[pair],
-        "writer_head": writer,
-        "reader_head": reader,
-    }
-    frame = pd.DataFrame({**columns, "rho": rho[writers, readers].ravel(), **found})
-    frame.insert(0, "model", model.name)
-    frame.insert(1, "spaces", f"O{kind}")
-    return frame.dropna(ignore_index=True)
+    return pd.DataFrame({
+        "model": model.name, "spaces": f"O{kind}", "writer_layer": writers[pair], "reader_layer": readers[pair],
+        "writer_head": writer, "reader_head": reader, "rho": rho[writers, readers].ravel(), **found,
+    }).dropna(ignore_index=True)  # fmt: skip
 
 
 def _spearman_rows(model: ModelResults, kind: str) -> Iterator[Row]:
@@ -238,5 +222,5 @@ def _spearman_rows(model: ModelResults, kind: str) -> Iterator[Row]:
         # A constant has no ranks to correlate.
         if defined.any() and np.ptp(one[defined]) > 0 and np.ptp(other[defined]) > 0:
             value = stats.spearmanr(one[defined], other[defined]).statistic
-            yield {"model": model.name, "quantity": "spearman", "spaces": f"O{kind}", "writer_layer": writer,
-                   "reader_layer": reader, "value": value}  # fmt: skip
+            names = {"model": model.name, "quantity": "spearman", "spaces": f"O{kind}"}
+            yield {**names, "writer_layer": writer, "reader_layer": reader, "value": value}

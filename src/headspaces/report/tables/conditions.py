@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 
 from headspaces.geometry.statistics import monte_carlo_p, spread_ratio
-from headspaces.report.results import NULLS, Comparison, ModelResults, compare_all
+from headspaces.report.results import Comparison, ModelResults, compare_all
 from headspaces.report.tables.observed import Row, largest, pair_notes, per_random_sd
 from headspaces.report.tables.writing import Table
 from headspaces.report.tidy_frames import row_means, tidy
+from headspaces.spaces import NULLS
 
 
 def right_tail(models: Sequence[ModelResults]) -> Table:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from headspaces.files import whole_file
 from headspaces.report.document import Section, TextTable, is_number, text_table, write_sections
 from headspaces.report.tables.headings import column_heading, shown
 from headspaces.report.tables.latex import latex
 from headspaces.report.tidy_frames import write_frame
 from headspaces.study.items import TABLES
+from headspaces.text_tables import write_text
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,7 @@ def write_table(
     section = Section(printed_table(table), title=item.title, notes=[*item.notes, *table.all_notes])
     write_frame(table.frame, csv_path)
     write_sections([section], markdown_path, data_path)
-    with whole_file(latex_path) as path:
-        path.write_text(latex(name, section), encoding="utf-8")
+    write_text(latex(name, section), latex_path)
 
 
 def printed_table(table: Table) -> TextTable:
