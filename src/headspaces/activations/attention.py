@@ -52,14 +52,13 @@ class Runner:
     texts: Callable[[Sequence[int]], list[str]] | None
     n_positions: int | None
 
-    @property
-    def before(self) -> Int[np.ndarray, " token"]:
-        """What stands before every sequence: one token or none."""
-        return np.array([] if self.windows.bos is None else [self.windows.bos], dtype=np.int64)
-
     def shortened(self, n_repeated: int) -> int:
         """Return the number of tokens that can be repeated within the model's context, at most ``n_repeated``."""
-        return n_repeated if self.n_positions is None else min(n_repeated, (self.n_positions - len(self.before)) // 2)
+        return (
+            n_repeated
+            if self.n_positions is None
+            else min(n_repeated, (self.n_positions - len(self.windows.before)) // 2)
+        )
 
 
 def open_runner(checkpoint: str, where: str, text: Text, n_windows: int, n_tokens: int, seed: int) -> Runner:
@@ -156,7 +155,7 @@ def attention_patterns(runner: Runner, *, n_sequences: int, n_repeated: int, see
         tokenizer puts before every text. Random sequences start with that token too.
     """
     on_text = [
-        _text_scores(runner.attend(np.concatenate([runner.before, window])), len(runner.before))
+        _text_scores(runner.attend(np.concatenate([runner.windows.before, window])), len(runner.windows.before))
         for window in tqdm(runner.windows.tokens, desc="windows", unit="window", mininterval=5)
     ]
     n_repeated = runner.shortened(n_repeated)
@@ -165,7 +164,7 @@ def attention_patterns(runner: Runner, *, n_sequences: int, n_repeated: int, see
     for _ in tqdm(range(n_sequences), desc="repeats", unit="sequence", mininterval=5):
         # Different tokens have one earlier copy each.
         copy = rng.choice(runner.non_special, size=n_repeated, replace=len(runner.non_special) < n_repeated)
-        attentions = runner.attend(np.concatenate([runner.before, copy, copy]))
+        attentions = runner.attend(np.concatenate([runner.windows.before, copy, copy]))
         induction.append([induction_scores(one, n_repeated) for one in attentions])
     identity, previous = np.mean(on_text, axis=0)
     return {"identity": identity, "previous_token": previous, "induction": np.mean(induction, axis=0)}
@@ -223,12 +222,9 @@ def token_texts(tokens: Int[np.ndarray, "layer head top"], runner: Runner) -> np
 
 def pattern_facts(runner: Runner, *, n_sequences: int, n_repeated: int, seed: int) -> dict[str, str | int]:
     """Root attributes of the file that say on what the patterns were measured."""
-    windows = runner.windows
     return {
-        "n_windows": windows.tokens.shape[0],
-        "window_tokens": windows.tokens.shape[1],
+        **runner.windows.facts("sequence"),
         "tokens": "random" if runner.texts is None else "text",
-        "bos": "none" if windows.bos is None else f"token {windows.bos} before every sequence, not counted",
         "n_sequences": n_sequences,
         "n_repeated": runner.shortened(n_repeated),
         "seed": seed,

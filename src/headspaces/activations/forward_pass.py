@@ -51,6 +51,16 @@ class Windows:
     tokens: Int[np.ndarray, "window token"]
     bos: int | None
 
+    @property
+    def before(self) -> Int[np.ndarray, " token"]:
+        """What stands before every window: one token or none."""
+        return np.array([] if self.bos is None else [self.bos], dtype=np.int64)
+
+    def facts(self, what: str = "window") -> dict[str, str | int]:
+        """Root attributes of a file that say what a model was run on; ``what`` is a name of one sequence."""
+        bos = "none" if self.bos is None else f"token {self.bos} before every {what}, not counted"
+        return {"n_windows": self.tokens.shape[0], "window_tokens": self.tokens.shape[1], "bos": bos}
+
 
 def load_model(checkpoint: str, where: str) -> tuple[Any, Any]:
     """Load a model in float32 and its tokenizer; no code of the checkpoint's own is ever run.
@@ -141,22 +151,21 @@ def run_model(model: Any, windows: Windows, heads: Sequence[LayerHeads], where: 
     layout, config = find_layout({**model.config.to_dict(), "quantization_config": None}, where)
     if layout.name in NORMALISED_STREAM:
         raise InputError(f"{where}: {NORMALISED_STREAM[layout.name]}")
-    before = [] if windows.bos is None else [windows.bos]
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    length = len(before) + windows.tokens.shape[1]
+    length = len(windows.before) + windows.tokens.shape[1]
     if longest and length > longest:
         raise InputError(
             f"{where}: windows of {length} tokens, but the model's context has {longest}; take shorter ones"
         )
     prefix = find_prefix(layout, model.state_dict(), where)
-    watched = [WatchedLayer(model, layout, prefix, layer, len(before), where) for layer in heads]
+    watched = [WatchedLayer(model, layout, prefix, layer, len(windows.before), where) for layer in heads]
     torch.set_num_threads(worker_count())
     losses = []
     with ExitStack() as hooks, torch.inference_mode():
         for layer in watched:
             hooks.enter_context(layer.listening())
         for window in tqdm(windows.tokens, desc="windows", unit="window", mininterval=5):
-            tokens = torch.from_numpy(np.concatenate([np.asarray(before, np.int64), window]))
+            tokens = torch.from_numpy(np.concatenate([windows.before, window]))
             logits = model(tokens[None], use_cache=False).logits[0]
             # A token is predicted from those before it: the first one only where BOS stands before it.
             losses.append(torch.nn.functional.cross_entropy(logits[:-1].float(), tokens[1:]).item())
@@ -176,11 +185,9 @@ def run_facts(model: Any, text: Text, windows: Windows, run: Run) -> dict[str, s
         "text_version": text.version,
         "text_sha256": text.sha256,
         "n_documents": text.n_documents,
-        "n_windows": windows.tokens.shape[0],
-        "window_tokens": windows.tokens.shape[1],
+        **windows.facts(),
         "n_tokens": windows.tokens.size,
         "tokens_sha256": hashlib.sha256(windows.tokens.astype("<i8").tobytes()).hexdigest(),
-        "bos": "none" if windows.bos is None else f"token {windows.bos} before every window, not counted",
         "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
         "attention": str(getattr(model.config, "_attn_implementation", "")),
         "transformers_version": transformers.__version__,
@@ -190,11 +197,6 @@ def run_facts(model: Any, text: Text, windows: Windows, run: Run) -> dict[str, s
 
 def run_numbers(windows: Windows, run: Run) -> dict[str, np.ndarray]:
     """Numbers of the run for the report, as scalar arrays of the activations file under ``run/``."""
-    n_windows, window_tokens = windows.tokens.shape
-    numbers = {
-        "loss_nats_per_token": run.loss,
-        "n_tokens": n_windows * window_tokens,
-        "n_windows": n_windows,
-        "window_tokens": window_tokens,
-    }
+    numbers = {"loss_nats_per_token": run.loss, "n_tokens": windows.tokens.size}
+    numbers |= dict(zip(("n_windows", "window_tokens"), windows.tokens.shape))
     return {f"run/{name}": np.array(value) for name, value in numbers.items()}

@@ -6,15 +6,16 @@ trajectory flat and two seeds alike. Nothing else of the pipeline would notice.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from headspaces.text_tables import write_csv
 from headspaces.weights.blocks import read_metadata
@@ -103,11 +104,6 @@ def write_duplicates(found: Sequence[Duplicate], path: str | Path) -> None:
 
 def read_duplicates(path: str | Path) -> list[Duplicate]:
     """Read what :func:`write_duplicates` wrote."""
-    with Path(path).open(encoding="utf-8", newline="") as file:
-        return [
-            Duplicate(
-                row["model"], row["other"], int(row["n_same_tensors"]), int(row["n_common_tensors"]),
-                float(row["max_rho_difference"]),
-            )
-            for row in csv.DictReader(file)
-        ]  # fmt: skip
+    names: Any = {"model": str, "other": str}
+    frame = pd.read_csv(path, dtype=names, keep_default_na=False, na_values={"max_rho_difference": ["nan"]})
+    return [Duplicate(*row) for row in frame.itertuples(index=False, name=None)]

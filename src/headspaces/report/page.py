@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from headspaces.report.document import MISSING, TextTable, read_sections, text_table
@@ -42,8 +42,7 @@ class StudyFiles:
     atlases: Mapping[str, Path] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """A file that the page links: its address and what it is."""
 
     address: str
@@ -124,10 +123,8 @@ def _model_table(record: RunRecord) -> TextTable:
         "n_kv_heads": "key-value heads", "d_model": "D", "d_head": "d", "kinds": "kinds", "norm": "norm",
         "fold": "norm folded", "dtype": "arithmetic", "package_version": "headspaces",
     }  # fmt: skip
-    rows = []
-    for model, stages in record.attributes.items():
-        attributes = next(iter(stages.values()), {})
-        rows.append([model, *(_shown(attributes.get(key, MISSING)) for key in names)])
+    first = {model: next(iter(stages.values()), {}) for model, stages in record.attributes.items()}
+    rows = [[model, *(_shown(of_model.get(key, MISSING)) for key in names)] for model, of_model in first.items()]
     return text_table(["model", *names.values()], rows)
 
 
@@ -146,17 +143,12 @@ def _stage_facts(record: RunRecord) -> dict[str, dict[str, list[tuple[str, str]]
 
 def _cost_table(record: RunRecord) -> TextTable:
     header = ["stage", "model, study or text", "jobs", "seconds", "CPU seconds", "largest job (MiB)"]
-    rows = [
-        [
-            cost.stage,
-            cost.subject,
-            str(cost.n_jobs),
-            f"{cost.seconds:.1f}",
-            f"{cost.cpu_seconds:.1f}",
-            MISSING if cost.peak_mib is None else f"{cost.peak_mib:.0f}",
-        ]
-        for cost in record.costs
-    ]
+    rows = []
+    for cost in record.costs:
+        peak = MISSING if cost.peak_mib is None else f"{cost.peak_mib:.0f}"
+        rows.append(
+            [cost.stage, cost.subject, str(cost.n_jobs), f"{cost.seconds:.1f}", f"{cost.cpu_seconds:.1f}", peak]
+        )
     return text_table(header, rows)
 
 

@@ -6,7 +6,7 @@ A *condition* is one layer (spaces of one kind within it) or one pair of a write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -174,13 +174,13 @@ class ModelResults:
         one, other = np.triu_indices(self.overlaps[f"within/{kind}/rho"].shape[1], k=1)
         rho, angles = (self.overlaps[f"within/{kind}/{quantity}"][:, one, other] for quantity in ("rho", "angle"))
         layers = np.repeat(np.arange(len(rho))[:, None], 2, axis=1)
-        return Comparison(self, "within", kind, layers, rho, angles, self._nulls(f"within/{kind}", lambda array: array))
+        return Comparison(self, "within", kind, layers, rho, angles, self._nulls(f"within/{kind}"))
 
     def across(self, kind: str) -> Comparison:
         """Compare every writer head of each layer with every reader head of each later layer."""
         writer, reader = np.triu_indices(len(self.overlaps[f"cross/O{kind}/rho"]), k=1)
         rho, angles = (self.across_values(f"O{kind}", quantity) for quantity in ("rho", "angle"))
-        nulls = self._nulls(f"cross/O{kind}", lambda array: array[:, writer, reader])
+        nulls = self._nulls(f"cross/O{kind}", (slice(None), writer, reader))
         return Comparison(self, "across", f"O{kind}", np.stack([writer, reader], axis=1), rho, angles, nulls)
 
     def across_values(self, spaces: str, quantity: str, stage: str = "overlaps") -> Float[np.ndarray, "condition pair"]:
@@ -199,14 +199,11 @@ class ModelResults:
         """Compare across layers every kind of reader that the model has."""
         yield from (self.across(kind) for kind in "QKV" if f"cross/O{kind}/rho" in self.overlaps)
 
-    def _nulls(
-        self, place: str, cut: Callable[[np.ndarray], np.ndarray]
-    ) -> dict[str, dict[str, Float[np.ndarray, "sample condition"]]]:
-        found: dict[str, dict[str, np.ndarray]] = {}
+    def _nulls(self, place: str, kept: Any = ...) -> dict[str, dict[str, Float[np.ndarray, "sample condition"]]]:
+        arrays, found = self.nulls or {}, {}
         for null in NULLS if self.nulls is not None else ():
-            start = f"{place}/{null}/"
-            names = [name for name in self.nulls or () if name.startswith(start)]
-            found[null] = {name.removeprefix(start): cut((self.nulls or {})[name]) for name in names}
+            names = [name for name in arrays if name.startswith(f"{place}/{null}/")]
+            found[null] = {name.rsplit("/", 1)[1]: arrays[name][kept] for name in names}
         return found
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 import platform
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
-from math import fsum
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 STAGES = ("wheel", "headers", "weights", "bases", "overlaps", "nulls", "self_heads", "affinity", "texts", "activations")
 """In the order in which a reader meets them; others follow by name."""
@@ -68,30 +70,17 @@ def read_costs(folder: str | Path, subjects: Collection[str]) -> list[StageCost]
             with path.open(encoding="utf-8", newline="") as file:
                 found.setdefault((stage, subject), []).extend(csv.DictReader(file, delimiter="\t"))
     costs = [_cost(stage, subject, jobs) for (stage, subject), jobs in found.items()]
-    order = {stage: place for place, stage in enumerate(STAGES)}
-    subject_order = {subject: place for place, subject in enumerate(subjects)}
-    return sorted(costs, key=lambda cost: (order.get(cost.stage, 99), cost.stage, subject_order[cost.subject]))
+    stages, order = ({name: place for place, name in enumerate(names)} for names in (STAGES, subjects))
+    return sorted(costs, key=lambda cost: (stages.get(cost.stage, 99), cost.stage, order[cost.subject]))
 
 
 def _cost(stage: str, subject: str, jobs: Sequence[Mapping[str, str]]) -> StageCost:
-    peaks = list(_numbers(jobs, "max_rss"))
+    # Snakemake writes NA or a dash for a job that ended before it was looked at.
+    table = pd.DataFrame(jobs).reindex(columns=["s", "cpu_time", "max_rss"]).apply(pd.to_numeric, errors="coerce")
+    peak = table["max_rss"].max()
     return StageCost(
-        stage,
-        subject,
-        len(jobs),
-        fsum(_numbers(jobs, "s")),
-        fsum(_numbers(jobs, "cpu_time")),
-        max(peaks) if peaks else None,
+        stage, subject, len(jobs), table["s"].sum(), table["cpu_time"].sum(), None if math.isnan(peak) else peak
     )
-
-
-def _numbers(jobs: Sequence[Mapping[str, str]], column: str) -> Iterator[float]:
-    for job in jobs:
-        try:
-            yield float(job.get(column) or "")
-        except ValueError:
-            # Snakemake writes NA or a dash for a job that ended before it was looked at.
-            continue
 
 
 def installed_software() -> list[tuple[str, str]]:
