@@ -62,12 +62,7 @@ def identity(array: Array) -> Array:
 class Device:
     """Where a job computes.
 
-    Attributes
-    ----------
-    name
-        ``cpu`` or ``cuda``.
-    to_device
-        Moves a numpy array there: itself, or a torch tensor on the GPU.
+    ``to_device`` moves a numpy array there: itself, or a torch tensor on the GPU (``cuda``).
     """
 
     name: str

@@ -129,7 +129,7 @@ def test_every_pair_of_a_small_model_is_on_the_page(model: dict[str, Any], page:
 def test_principal_angles_are_those_of_scipy(model: dict[str, Any]) -> None:
     results = ModelResults(NAME, ATTRIBUTES, model["overlaps"])
     comparison = results.across("V")
-    order = atlas.strongest_pairs(comparison)
+    order = atlas.pairs_with_curves(comparison)
     assert sorted(order) == list(range(comparison.rho.size))
     assert np.all(np.diff(comparison.rho.ravel()[order]) <= 0)
     for place in (0, 17, len(order) - 1):

@@ -54,11 +54,8 @@ class Runner:
 
     def shortened(self, n_repeated: int) -> int:
         """Return the number of tokens that can be repeated within the model's context, at most ``n_repeated``."""
-        return (
-            n_repeated
-            if self.n_positions is None
-            else min(n_repeated, (self.n_positions - len(self.windows.before)) // 2)
-        )
+        free = 2 * n_repeated if self.n_positions is None else self.n_positions - len(self.windows.before)
+        return min(n_repeated, free // 2)
 
 
 def open_runner(checkpoint: str, where: str, text: Text, n_windows: int, n_tokens: int, seed: int) -> Runner:

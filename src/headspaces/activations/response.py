@@ -71,11 +71,8 @@ def normalise(residual: Float[np.ndarray, "token d_model"], norm: Norm, epsilon:
 def responses(layers: Sequence[LayerHeads], activations: Sequence[LayerActivations]) -> dict[str, np.ndarray]:
     """Mean squared norms of the linear term, the normalisation term and the full response, for all pairs of heads.
 
-    Returns
-    -------
-    dict
-        ``{X}/linear``, ``{X}/normalisation`` and ``{X}/total`` for X in Q, K, V: [writer_layer, reader_layer,
-        writer_head, reader_head], NaN unless the reader is later.
+    They are ``{X}/linear``, ``{X}/normalisation`` and ``{X}/total`` for X in Q, K, V: [writer_layer, reader_layer,
+    writer_head, reader_head], NaN unless the reader is later.
     """
     n_layers = len(layers)
     normalised = [normalise(run.residual, layer.read_norm, run.epsilon) for layer, run in zip(layers, activations)]
@@ -177,13 +174,8 @@ def energy_fractions(
     """Fraction of every write's energy that lies in every later read space, ``tr(P_V C) / tr C`` (RW section 5.4).
 
     ``writes`` are the factors ``W_O``, ``moments`` those of :func:`second_moments`, ``bases`` the orthonormal ones of
-    the read spaces by kind.
-
-    Returns
-    -------
-    dict
-        ``{X}/energy_fraction`` like the terms of :func:`responses`, NaN also where a head writes nothing; and
-        ``O/energy`` [layer, head], ``tr C``: the mean squared norm of what a head writes.
+    the read spaces by kind. ``{X}/energy_fraction`` are like the terms of :func:`responses`, NaN also where a head
+    writes nothing; ``O/energy`` [layer, head] is ``tr C``, the mean squared norm of what a head writes.
     """
     factors = writes @ _roots(moments)
     energy = np.sum(factors * factors, axis=(2, 3))

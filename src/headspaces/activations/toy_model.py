@@ -141,9 +141,7 @@ def repeated_sequences(config: ToyConfig, n: int, generator: torch.Generator) ->
 def train(config: ToyConfig, seed: int) -> tuple[ToyModel, list[float]]:
     """Train the model; the same seed gives the same model on the same machine.
 
-    Returns
-    -------
-    The model, and the loss of every step in nats per token, first copies included.
+    With it comes the loss of every step in nats per token, first copies included.
     """
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)

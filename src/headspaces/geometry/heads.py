@@ -20,12 +20,9 @@ NormKind = Literal["layernorm", "rmsnorm", "none"]
 class Norm:
     """The linear part of a normalisation layer: ``diag(gain) P_c``, without the division by sigma and the bias.
 
-    Attributes
-    ----------
-    kind
-        ``layernorm`` subtracts the mean first (``P_c = I - 11^T/D``), ``rmsnorm`` does not, ``none`` is the identity.
-    gain
-        Factor of every residual dimension as the model applies it (an offset of 1 is already added); None for ones.
+    ``layernorm`` subtracts the mean first (``P_c = I - 11^T/D``), ``rmsnorm`` does not, ``none`` is the identity.
+    ``gain`` is the factor of every residual dimension as the model applies it (an offset of 1 is already added); None
+    for ones.
     """
 
     kind: NormKind
@@ -56,13 +53,9 @@ class LayerHeads:
 def fold(heads: LayerHeads, kind: str) -> Float[np.ndarray, "head d_model d_head"]:
     """Fold the norm's linear part into one kind's factors (RW section 2.2).
 
-    A read through a norm is ``W (diag(gain) P_c x / sigma + bias)``: its space is spanned by ``P_c diag(gain) W^T``.
-    A write through a norm is ``diag(gain) P_c W_O y / sigma + bias``. Sigma scales a whole token and the biases shift
-    it, so neither changes a space.
-
-    Returns
-    -------
-    The folded factors; the unfolded array itself where there is nothing to fold.
+    A read through a norm is ``W (diag(gain) P_c x / sigma + bias)``: its space is spanned by ``P_c diag(gain) W^T``. A
+    write through a norm is ``diag(gain) P_c W_O y / sigma + bias``. Sigma scales a whole token and the biases shift it,
+    so neither changes a space. Where there is nothing to fold it is the unfolded array itself.
     """
     factors = heads.factors[kind]
     if kind == "O":

@@ -87,15 +87,10 @@ def composition_scores(
     """Score how strongly every writer's map composes with every later reader's, from the maps themselves.
 
     ``read`` reads the heads of all layers in order. It is called once for the bare maps and once for those with the
-    norms' linear part, so that one set of them is in memory at a time.
-
-    Returns
-    -------
-    dict
-        ``cross/O{Y}/simple_composition``, ``||W_X W_O|| / (||W_X|| ||W_O||)`` of the bare maps, and
-        ``cross/O{Y}/weighted``, RW's spectrally weighted score ``D ||R^T B||^2 / (||R||^2 ||B||^2)`` of the folded ones
-        (appendix G): [writer_layer, reader_layer, writer_head, reader_head], NaN unless the reader is later, or where a
-        map is zero.
+    norms' linear part, so that one set of them is in memory at a time. ``cross/O{Y}/simple_composition`` is ``||W_X
+    W_O|| / (||W_X|| ||W_O||)`` of the bare maps, ``cross/O{Y}/weighted`` RW's spectrally weighted score ``D ||R^T B||^2
+    / (||R||^2 ||B||^2)`` of the folded ones (appendix G): [writer_layer, reader_layer, writer_head, reader_head], NaN
+    unless the reader is later, or where a map is zero.
     """
     arrays = {}
     for folded in (False, True):

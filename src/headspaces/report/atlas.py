@@ -61,13 +61,8 @@ def principal_cosines(
     """Cosines of all principal angles of the strongest pairs of every comparison.
 
     ``read_basis`` gives the orthonormal bases of one kind and layer (:func:`stored_bases`); columns beyond a rank are
-    zero.
-
-    Returns
-    -------
-    dict of arrays
-        By comparison (``O`` … ``OV``), in the order of :func:`pairs_with_curves`: cosines in descending order, NaN
-        beyond the smaller of the two ranks.
+    zero. They are, by comparison (``O`` … ``OV``) and in the order of :func:`pairs_with_curves`, cosines in descending
+    order, NaN beyond the smaller of the two ranks.
     """
     read = lru_cache(maxsize=8)(read_basis)
     results = ModelResults(str(attributes["model"]), attributes, overlaps)

@@ -146,9 +146,8 @@ def _cost_table(record: RunRecord) -> TextTable:
     rows = []
     for cost in record.costs:
         peak = MISSING if cost.peak_mib is None else f"{cost.peak_mib:.0f}"
-        rows.append(
-            [cost.stage, cost.subject, str(cost.n_jobs), f"{cost.seconds:.1f}", f"{cost.cpu_seconds:.1f}", peak]
-        )
+        times = f"{cost.seconds:.1f}", f"{cost.cpu_seconds:.1f}"
+        rows.append([cost.stage, cost.subject, str(cost.n_jobs), *times, peak])
     return text_table(header, rows)
 
 

@@ -63,26 +63,12 @@ class Address:
 class Published:
     """One row of ``config/published.tsv``: a number, or the two ends of a range, as a paper prints it.
 
-    Attributes
-    ----------
-    id, paper, place
-        A stable name, ``RW`` or ``PK``, and the table, figure or section.
-    model
-        The model's name in ``config/models.tsv`` or :data:`IN_HOUSE`; several are joined by ``+``.
-    quantity
-        The address of the measured value.
-    relation
-        ``equal`` (a range: both ends), a bound ``at_most`` or ``at_least`` (in ``low``), or ``within`` the range.
-    low, high
-        The printed number in ``low``, or the range; digits as printed.
-    unit
-        Unit of the number and of the measured value.
-    tolerance
-        Largest absolute difference that still matches, or ``x`` and a factor for a printed power of ten.
-    status
-        ``stated`` by the paper, read off a ``figure``, or ``inferred``.
-    why
-        Where the tolerance comes from.
+    ``id`` is a stable name; ``paper`` ``RW`` or ``PK``, ``place`` its table, figure or section; ``model`` a name in
+    ``config/models.tsv`` or :data:`IN_HOUSE`, several joined by ``+``; ``quantity`` the address of the measured value.
+    ``relation`` is ``equal`` (a range: both ends), a bound ``at_most`` or ``at_least`` (in ``low``), or ``within`` the
+    range; ``low`` is the printed number, or with ``high`` the range, digits as printed. ``tolerance`` is the largest
+    absolute difference that still matches, or ``x`` and a factor for a printed power of ten, and ``why`` says where it
+    comes from; ``status`` is ``stated`` by the paper, read off a ``figure``, or ``inferred``.
     """
 
     id: str
