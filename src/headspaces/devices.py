@@ -80,12 +80,8 @@ def device_setting(device: str | Mapping[str, str], stage: str) -> str:
 def choose_device(setting: str, needed_mb: int) -> Device:
     """Find out where a job computes, log it, and keep the GPU memory that it needs for this process.
 
-    ``auto`` is a GPU where torch sees one with enough free memory, of which the job needs ``needed_mb`` MiB.
-
-    Raises
-    ------
-    InputError
-        If ``cuda`` is requested and there is no such GPU.
+    ``auto`` is a GPU where torch sees one with enough free memory, of which the job needs ``needed_mb`` MiB. Raises
+    :class:`InputError` if ``cuda`` is requested and there is no such GPU.
     """
     has_driver = any(Path(file).exists() for file in DRIVER_FILES)
     if setting == "cpu" or (setting == "auto" and not has_driver):

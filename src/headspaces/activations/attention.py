@@ -63,12 +63,8 @@ def open_runner(checkpoint: str, where: str, text: Text, n_windows: int, n_token
 
     ``checkpoint`` is a folder, one of :mod:`headspaces.activations.toy_model` too, a ``.gguf`` file, or
     ``hub:owner/name[@revision]``; ``where`` the model's name, for messages. The model is run on the text's first
-    windows; one that was trained on random tokens gets random tokens.
-
-    Raises
-    ------
-    InputError
-        If the model cannot be loaded or the text is shorter than the windows.
+    windows; one that was trained on random tokens gets random tokens. Raises :class:`InputError` if the model cannot be
+    loaded or the text is shorter than the windows.
     """
     torch.set_num_threads(worker_count())
     if is_toy(checkpoint):

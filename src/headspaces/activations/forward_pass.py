@@ -66,12 +66,8 @@ def load_model(checkpoint: str, where: str) -> tuple[Any, Any]:
     """Load a model in float32 and its tokenizer; no code of the checkpoint's own is ever run.
 
     ``checkpoint`` is a folder, a ``.gguf`` file, or ``hub:owner/name[@revision]``; ``where`` the model's name, for
-    messages.
-
-    Raises
-    ------
-    InputError
-        If transformers cannot load it, it needs its own code, weights are missing, or there is no tokenizer.
+    messages. Raises :class:`InputError` if transformers cannot load it, it needs its own code, weights are missing, or
+    there is no tokenizer.
     """
     name, options = _pretrained(checkpoint)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -117,10 +113,7 @@ def _why(error: Exception, what: str) -> str:
 def cut_windows(tokenizer: Any, text: Text, n_windows: int, n_tokens: int) -> Windows:
     """Tokenise a text without special tokens and take its first windows.
 
-    Raises
-    ------
-    InputError
-        If the text is shorter than the windows.
+    Raises :class:`InputError` if the text is shorter than the windows.
     """
     tokens = tokenizer(text.text, add_special_tokens=False, verbose=False)["input_ids"]
     if len(tokens) < n_windows * n_tokens:
@@ -139,13 +132,9 @@ def cut_windows(tokenizer: Any, text: Text, n_windows: int, n_tokens: int) -> Wi
 def run_model(model: Any, windows: Windows, heads: Sequence[LayerHeads], where: str) -> Run:
     """Run a model on the windows, one by one, and keep what its heads put out and what its norms read.
 
-    ``heads`` are those of all layers in order, with their writes; ``where`` is the model's name, for messages.
-
-    Raises
-    ------
-    InputError
-        If the windows are longer than the model's context, an activation is not finite, or what runs is not what the
-        given weights say.
+    ``heads`` are those of all layers in order, with their writes; ``where`` is the model's name, for messages. Raises
+    :class:`InputError` if the windows are longer than the model's context, an activation is not finite, or what runs is
+    not what the given weights say.
     """
     # How the file was packed is no matter any more: the parameters are numbers now.
     layout, config = find_layout({**model.config.to_dict(), "quantization_config": None}, where)

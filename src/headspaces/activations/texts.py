@@ -56,11 +56,7 @@ def read_text(source: str, n_characters: int, *, server: str = ROWS_SERVER) -> T
 
     The source is ``python:pydoc_data.topics``; ``dataset:OWNER/NAME:CONFIG:SPLIT`` or ``…:SPLIT:COLUMN`` (column
     ``text``), whose documents are read in order until there are ``n_characters``; or the path of a text file in UTF-8.
-
-    Raises
-    ------
-    InputError
-        If the source does not exist or cannot be read, or the dataset holds no such text.
+    Raises :class:`InputError` if the source does not exist or cannot be read, or the dataset holds no such text.
     """
     if source == PYTHON_TOPICS:
         return _python_topics()
@@ -87,10 +83,7 @@ def write_text(text: Text, path: str | Path) -> None:
 def load_text(path: str | Path) -> Text:
     """Read what :func:`write_text` wrote.
 
-    Raises
-    ------
-    InputError
-        If the file is no such JSON, of another version, or its text has been changed.
+    Raises :class:`InputError` if the file is no such JSON, of another version, or its text has been changed.
     """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))

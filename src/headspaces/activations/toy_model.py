@@ -200,10 +200,7 @@ def is_toy(folder: str | Path) -> bool:
 def load_toy(folder: str | Path) -> ToyModel:
     """Read a model of :func:`save_toy`.
 
-    Raises
-    ------
-    InputError
-        If the folder holds no such model or its tensors do not fit the configuration.
+    Raises :class:`InputError` if the folder holds no such model or its tensors do not fit the configuration.
     """
     if not is_toy(folder):
         raise InputError(

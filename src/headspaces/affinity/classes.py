@@ -44,12 +44,8 @@ def read_head_classes(path: str | Path, shape: Shape | None = None) -> HeadClass
     """Read a set of head classes: a table with tabs, one head a row, lines with ``#`` are comments.
 
     The columns are ``class``, ``layer``, ``head``, ``evaluated`` (yes or no) and ``origin`` (where the label is from);
-    layers and heads are checked against a model's shape where it is given.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, a column is missing or unknown, a value is wrong, or a head occurs twice.
+    layers and heads are checked against a model's shape where it is given. Raises :class:`InputError` if the file
+    cannot be read, a column is missing or unknown, a value is wrong, or a head occurs twice.
     """
     path = Path(path)
     try:

@@ -225,12 +225,8 @@ def compare_across(models: Iterable[ModelResults]) -> Iterator[Comparison]:
 def read_results(name: str, files: Mapping[str, str | Path]) -> ModelResults:
     """Open a model's files.
 
-    ``files`` are the paths by stage: ``overlaps``, and where there are any, the others of :class:`ModelResults`.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be read, has changed since it was written or is of another kind or version.
+    ``files`` are the paths by stage: ``overlaps``, and where there are any, the others of :class:`ModelResults`. Raises
+    :class:`InputError` if a file cannot be read, has changed since it was written or is of another kind or version.
     """
     for stage, path in files.items():
         check_own(path, {"model": name} | read_attributes(path, stage), {"model": name})

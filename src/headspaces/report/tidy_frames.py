@@ -25,12 +25,8 @@ def tidy(columns: str, rows: Iterable[Mapping[str, Any] | Sequence[Any]]) -> pd.
     """Make a frame with these columns, named in one string; a row has all cells, or names some and lacks the others.
 
     Names (``model``, ``spaces``, …) are text; layers, dimensions and counts (``n_…``) are whole numbers that may be
-    missing; everything else is float64.
-
-    Raises
-    ------
-    ValueError
-        If a row names a column that the frame does not have, or has more or fewer cells.
+    missing; everything else is float64. Raises :class:`ValueError` if a row names a column that the frame does not
+    have, or has more or fewer cells.
     """
     names = columns.split()
     cells = [row if isinstance(row, Mapping) else dict(zip(names, row, strict=True)) for row in rows]

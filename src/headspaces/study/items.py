@@ -48,10 +48,7 @@ class Item:
 def functions_of(items: Iterable[str], modules: Iterable[ModuleType]) -> dict[str, Any]:
     """Look up the function that makes each item: the one of its name in one of the modules.
 
-    Raises
-    ------
-    LookupError
-        If no module has a function of an item's name.
+    Raises :class:`LookupError` if no module has a function of an item's name.
     """
     known = ChainMap(*map(vars, modules))
     if missing := [name for name in items if name not in known]:

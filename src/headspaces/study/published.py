@@ -107,11 +107,8 @@ _MAY_BE_EMPTY = ("high",)
 def read_published(path: str | Path) -> list[Published]:
     """Read the table of published numbers.
 
-    Raises
-    ------
-    InputError
-        If a column is missing or unknown, a cell is empty or no number, an address cannot be parsed, a range is
-        upside down, or two rows share an id: with the line and the column.
+    Raises :class:`InputError` if a column is missing or unknown, a cell is empty or no number, an address cannot be
+    parsed, a range is upside down, or two rows share an id: with the line and the column.
     """
     lines = Path(path).read_text(encoding="utf-8").splitlines()
     header = tuple(lines[0].split("\t")) if lines else ()
@@ -166,10 +163,7 @@ def _published(cells: list[str], where: str) -> Published:
 def parse_address(text: str, where: str) -> Address:
     """Take an address apart.
 
-    Raises
-    ------
-    InputError
-        If it is not of the form ``table:column,…?column=value,…&…|aggregate``.
+    Raises :class:`InputError` if it is not of the form ``table:column,…?column=value,…&…|aggregate``.
     """
     found = _ADDRESS.fullmatch(text)
     parts = found["conditions"].split("&") if found and found["conditions"] else []
