@@ -210,10 +210,8 @@ def test_the_page_asks_for_nothing(page: str) -> None:
 
 def test_the_page_repeats_byte_for_byte_and_appears_whole(model: dict[str, Any], page: str, tmp_path: Path) -> None:
     path = tmp_path / "pages" / "model.html"
-    path.write_text(
-        atlas.atlas_page(model["overlaps"], ATTRIBUTES, nulls=model["nulls"], cosines=model["cosines"]),
-        encoding="utf-8",
-    )
+    again = atlas.atlas_page(model["overlaps"], ATTRIBUTES, nulls=model["nulls"], cosines=model["cosines"])
+    write_text(again, path)
     assert path.read_text(encoding="utf-8") == page
     assert [file.name for file in path.parent.iterdir()] == ["model.html"]
 

@@ -219,14 +219,11 @@ def load_toy(folder: str | Path) -> ToyModel:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train a model and write it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m headspaces.activations.toy_model", description=str(__doc__).split("\n\n")[0]
-    )
+    prog, description = "python -m headspaces.activations.toy_model", str(__doc__).split("\n\n")[0]
+    parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("folder", type=Path, help="folder to write, made where it does not exist")
     parser.add_argument("--seed", type=int, default=0, help="of the weights' start and of the sequences (default 0)")
-    parser.add_argument(
-        "--steps", type=int, default=ToyConfig.steps, help=f"training steps (default {ToyConfig.steps})"
-    )
+    parser.add_argument("--steps", type=int, default=ToyConfig.steps, help="training steps (default %(default)s)")
     chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(worker_count())

@@ -122,9 +122,8 @@ def stored_head_classes(arrays: Mapping[str, np.ndarray]) -> HeadClasses | None:
     classed = [(int(layer), int(head)) for layer, head in np.argwhere(index >= 0)]
     heads = sorted(classed, key=lambda head: (index[head], head))
     names = {head: order[index[head]] for head in heads}
-    return HeadClasses(
-        arrays["head_classes/set"].item().decode(), names, frozenset(head for head in heads if counts[head])
-    )
+    evaluated = frozenset(head for head in heads if counts[head])
+    return HeadClasses(arrays["head_classes/set"].item().decode(), names, evaluated)
 
 
 def classes_by_pattern(scores: Mapping[str, Float[np.ndarray, "_layer _head"]]) -> HeadClasses:

@@ -184,10 +184,8 @@ def _cost_cells(rows: Sequence[PlannedStage]) -> list[str]:
 
 
 def _page_table(heading: str, cells: Iterable[Sequence[str]]) -> list[str]:
-    names = heading.split(" | ")
-    return markdown_table(
-        names, cells, [name not in ("model", "stage", "layout", "kinds", "known from") for name in names]
-    )
+    names, words = heading.split(" | "), ("model", "stage", "layout", "kinds", "known from")
+    return markdown_table(names, cells, [name not in words for name in names])
 
 
 def _size_text(n_bytes: int) -> str:

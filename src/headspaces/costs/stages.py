@@ -178,10 +178,8 @@ def _affinity(model: Model, work: Workload) -> Cost:
     results = 8 * shape.n_layers**2 * (size.heads**2 + 3 * shape.n_query_heads**2) + 5 * size.square
     by_query_head = 4 * shape.n_query_heads / size.heads
     held = min(2, len(model.blocks)) * size.block * (4 + 2 * by_query_head)
-    number, layers = (
-        number_bytes(model.nulls_dtype),
-        min(2, len(model.blocks)) * round(size.block_share * shape.n_layers),
-    )
+    number = number_bytes(model.nulls_dtype)
+    layers = min(2, len(model.blocks)) * round(size.block_share * shape.n_layers)
     heads = layers * max(size.heads, 4 * shape.n_query_heads)
     gpu = heads * shape.d_model * d * number + size.kernel_bytes(heads, heads**2 // 2, number)
     return Cost(PROCESS + work.threads * TILES + held + 2 * results, results, operations, gpu=gpu)

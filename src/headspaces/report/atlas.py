@@ -71,20 +71,18 @@ def principal_cosines(
 
 def stored_bases(paths: Sequence[str | Path]) -> ReadBasis:
     """Read bases from a model's files, in the order of its layers; three kinds of a file are held at a time."""
-    first: list[tuple[int, str | Path]] = []
-    n_layers = 0
+    places: list[tuple[str | Path, int]] = []
     for path in paths:
-        first.append((n_layers, path))
         rank = next(name for name in dataset_names(path, "bases") if name.startswith("rank/"))
-        n_layers += len(read_arrays(path, "bases", [rank])[rank])
+        places += [(path, index) for index in range(len(read_arrays(path, "bases", [rank])[rank]))]
 
     @lru_cache(maxsize=3)
     def read(path: str | Path, kind: str) -> np.ndarray:
         return read_arrays(path, "bases", [f"{kind}/basis"])[f"{kind}/basis"]
 
     def basis(kind: str, layer: int) -> np.ndarray:
-        start, path = next((start, path) for start, path in reversed(first) if start <= layer)
-        return np.asarray(read(path, kind)[layer - start])
+        path, index = places[layer]
+        return np.asarray(read(path, kind)[index])
 
     return basis
 
@@ -232,10 +230,8 @@ def _nulls(comparison: Comparison) -> Packed | None:
     pairs = comparison.null_pairs()
     if pairs is not None and all(np.isfinite(pairs.rho[null]).any() for null in NULLS):
         grid = np.linspace(0, 1, QUANTILES)
-        packed["pairs"] = {
-            "layer": pairs.layer,
-            **{null: _packed(np.nanquantile(pairs.rho[null], grid), "rho") for null in NULLS},
-        }
+        quantiles = {null: _packed(np.nanquantile(pairs.rho[null], grid), "rho") for null in NULLS}
+        packed["pairs"] = {"layer": pairs.layer, **quantiles}
     return packed
 
 

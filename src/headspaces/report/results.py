@@ -122,10 +122,9 @@ class Comparison:
         nulls, place = self.model.nulls, f"pairs/{self.spaces}"
         if nulls is None or f"{place}/layer" not in nulls:
             return None
-        layer = int(nulls[f"{place}/layer"])
-        return NullPairs(
-            layer, {null: nulls[f"{place}/{null}/rho"] for null in (*NULLS, "random") if f"{place}/{null}/rho" in nulls}
-        )
+        names = {null: f"{place}/{null}/rho" for null in (*NULLS, "random")}
+        rho = {null: nulls[name] for null, name in names.items() if name in nulls}
+        return NullPairs(int(nulls[f"{place}/layer"]), rho)
 
     def has_nulls(self, statistic: str = "spread") -> bool:
         """Whether both null models have samples of a statistic."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 import os
 import platform
 from collections.abc import Collection, Mapping, Sequence
@@ -77,10 +76,8 @@ def read_costs(folder: str | Path, subjects: Collection[str]) -> list[StageCost]
 def _cost(stage: str, subject: str, jobs: Sequence[Mapping[str, str]]) -> StageCost:
     # Snakemake writes NA or a dash for a job that ended before it was looked at.
     table = pd.DataFrame(jobs).reindex(columns=["s", "cpu_time", "max_rss"]).apply(pd.to_numeric, errors="coerce")
-    peak = table["max_rss"].max()
-    return StageCost(
-        stage, subject, len(jobs), table["s"].sum(), table["cpu_time"].sum(), None if math.isnan(peak) else peak
-    )
+    peak = None if table["max_rss"].isna().all() else float(table["max_rss"].max())
+    return StageCost(stage, subject, len(jobs), float(table["s"].sum()), float(table["cpu_time"].sum()), peak)
 
 
 def installed_software() -> list[tuple[str, str]]:

@@ -13,16 +13,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from headspaces.geometry.statistics import above_all, below_all, quantile_band, spread_ratio
-from headspaces.report.figures import panels
-from headspaces.report.figures.layout import (
-    by_model,
-    by_space,
-    drawn,
-    layer_pairs,
-    quantities_beside,
-    rows_below,
-    single,
-)
+from headspaces.report.figures import layout, panels
 from headspaces.report.figures.schematic import projection
 from headspaces.report.results import Comparison, ModelResults, compare_all, compare_within
 from headspaces.report.tidy_frames import tidy
@@ -33,7 +24,7 @@ GRID = 200
 """Number of rho values where figure 2's curves are evaluated, beside the observed ones."""
 
 
-@drawn(single(projection), height=1.7)
+@layout.drawn(layout.single(projection), height=1.7)
 def figure1(_: Sequence[ModelResults]) -> pd.DataFrame:
     """Vectors of the schematic: a write u, its projection p on a read plane R, and what the reader cannot see."""
     plane = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
@@ -46,14 +37,14 @@ def figure1(_: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("quantity x y z length", rows)
 
 
-@drawn(by_space(panels.survival_curves))
+@layout.drawn(layout.by_space(panels.survival_curves))
 def figure2(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Share of pairs whose rho is at least a value: observed, and the median and 5-95 % over each null's samples."""
     rows = [row for comparison in _within_nulls(models) for row in _survival_rows(comparison)]
     return tidy("model spaces layer n_pairs series rho share share_low share_high isotropic", rows)
 
 
-@drawn(by_model(panels.ratio_columns, columns=2), height=1.2)
+@layout.drawn(layout.by_model(panels.ratio_columns, columns=2), height=1.2)
 def figure3(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Ratio r of the spread for every condition that has one; ``n_above_all`` is 1 above all samples, else 0."""
     rows = []
@@ -66,7 +57,7 @@ def figure3(models: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("model scope spaces layer later_layer r n_above_all", rows)
 
 
-@drawn(rows_below({panels.energy_against_rho: "pairs", panels.energy_over_rho: ""}))
+@layout.drawn(layout.rows_below({panels.energy_against_rho: "pairs", panels.energy_over_rho: ""}))
 def figure4(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Share of a write's energy that a read space takes, beside rho, for every pair of heads."""
     rows = [
@@ -76,7 +67,9 @@ def figure4(models: Sequence[ModelResults]) -> pd.DataFrame:
     return pd.concat([tidy(columns, ()), *rows], ignore_index=True) if rows else tidy(columns, ())
 
 
-@drawn(quantities_beside({"spearman": panels.layer_pair_correlations, "linear": panels.linear_term_against_rho}))
+@layout.drawn(
+    layout.quantities_beside({"spearman": panels.layer_pair_correlations, "linear": panels.linear_term_against_rho})
+)
 def figure5(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Spearman of rho and energy share in each layer pair (``spearman``), and V's linear term by pair (``linear``)."""
     columns = "model quantity spaces writer_layer reader_layer writer_head reader_head rho value"
@@ -87,7 +80,7 @@ def figure5(models: Sequence[ModelResults]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)[columns.split()]
 
 
-@drawn(quantities_beside({"mean": panels.lines_by_layer, "spread": panels.lines_by_layer}))
+@layout.drawn(layout.quantities_beside({"mean": panels.lines_by_layer, "spread": panels.lines_by_layer}))
 def figure6(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Mean and spread of rho by layer, beside what two random subspaces would give."""
     rows = [
@@ -100,7 +93,7 @@ def figure6(models: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("model quantity spaces layer value random", rows)
 
 
-@drawn(by_space(panels.bands_by_layer, deep=17))
+@layout.drawn(layout.by_space(panels.bands_by_layer, deep=17))
 def figure7(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Median and 95th percentile of rho by layer: observed, and 5-95 % over each null's samples."""
     rows = []
@@ -114,7 +107,7 @@ def figure7(models: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("model spaces layer series quantity value low high isotropic", rows)
 
 
-@drawn(by_space(panels.largest_spreads))
+@layout.drawn(layout.by_space(panels.largest_spreads))
 def figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Spread of rho by layer: observed, and the largest of each null's samples."""
     rows = []
@@ -124,7 +117,7 @@ def figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("model spaces layer series spread isotropic", rows).drop(columns="isotropic")
 
 
-@drawn(layer_pairs, height=1.2)
+@layout.drawn(layout.layer_pairs, height=1.2)
 def figure9(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Ratio r of the spread, and the direction of the mean against all null samples, for every layer pair."""
     rows = []

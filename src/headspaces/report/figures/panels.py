@@ -92,7 +92,7 @@ def lines_by_layer(data: pd.DataFrame, axes: Axes) -> None:
         _log(axes, "y")
     else:
         axes.set_ylim(bottom=0)
-    _layers(axes, "x")
+    whole_ticks(axes, "x")
     axes.set(xlabel="layer", ylabel="mean ρ" if quantity == "mean" else "spread of ρ")
 
 
@@ -116,7 +116,7 @@ def bands_by_layer(data: pd.DataFrame, axes: Axes) -> None:
                 axes.plot(x, part["value"], "_", ms=size, mew=0.9, **style | {"label": "_"})
     axes.axhline(data["isotropic"].iloc[0], **_reference("isotropic d/D"))
     axes.set_ylim(bottom=0)
-    _layers(axes, "x")
+    whole_ticks(axes, "x")
     axes.set(xlabel="layer", ylabel="ρ")
 
 
@@ -127,7 +127,7 @@ def largest_spreads(data: pd.DataFrame, axes: Axes) -> None:
         label = LABELS[series] if series == "observed" else f"{LABELS[series]}, largest sample"
         axes.plot(rows["layer"], rows["spread"], styles[series], color=colour(series), ms=1.8, lw=0.8, label=label)
     axes.set_ylim(bottom=0)
-    _layers(axes, "x")
+    whole_ticks(axes, "x")
     axes.set(xlabel="layer", ylabel="spread of ρ")
 
 
@@ -233,7 +233,8 @@ def arrow(spaces: str) -> str:
     return spaces if len(spaces) == 1 else f"{spaces[0]}→{spaces[1]}"
 
 
-def _layers(axes: Axes, axis: str) -> None:
+def whole_ticks(axes: Axes, axis: str) -> None:
+    """Put an axis' ticks at whole numbers."""
     locator = MaxNLocator(6, integer=True, min_n_ticks=1)
     (axes.xaxis if axis == "x" else axes.yaxis).set_major_locator(locator)
 
@@ -263,5 +264,5 @@ def _layer_pairs(axes: Axes) -> None:
     axes.set_aspect("equal")
     axes.invert_yaxis()
     for axis in "xy":
-        _layers(axes, axis)
+        whole_ticks(axes, axis)
     axes.set(xlabel="reader's layer", ylabel="writer's layer")

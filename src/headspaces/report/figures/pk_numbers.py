@@ -11,14 +11,7 @@ import pandas as pd
 
 from headspaces.affinity.graph import HeadGraph, Positions, class_counts, layered_positions, ring_positions
 from headspaces.affinity.informativeness import ORDER, bin_edges, observed_counts, random_fractions
-from headspaces.report.figures.layout import (
-    drawn,
-    graphs_by_method,
-    informativeness,
-    layered_graphs,
-    patterns,
-    rows_below,
-)
+from headspaces.report.figures import layout
 from headspaces.report.figures.pk_panels import SCATTER_BINS, pk_against_cs, two_layers
 from headspaces.report.pk_results import classes_of, graphs, measured, pk_and_cs_pairs
 from headspaces.report.results import ModelResults
@@ -36,7 +29,7 @@ SHOWN_TOKENS = 5
 """Top tokens written beside a head."""
 
 
-@drawn(graphs_by_method, height=2.2)
+@layout.drawn(layout.graphs_by_method, height=2.2)
 def pk_figure1(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Graphs of the strongest edges by PK and by CS: heads of a class inside the ring of the others."""
     found = [
@@ -49,7 +42,7 @@ def pk_figure1(models: Sequence[ModelResults]) -> pd.DataFrame:
     return joined(GRAPH_COLUMNS, found)
 
 
-@drawn(rows_below({two_layers: ""}), subject="two layers")
+@layout.drawn(layout.rows_below({two_layers: ""}), subject="two layers")
 def pk_figure4(models: Sequence[ModelResults]) -> pd.DataFrame:
     """All pairs of a model of two layers: PK, and what the heads attend to."""
     rows = []
@@ -71,7 +64,7 @@ def pk_figure4(models: Sequence[ModelResults]) -> pd.DataFrame:
     return plain("model spaces isotropic largest source_head target_head pk source_class target_class", rows)
 
 
-@drawn(rows_below({pk_against_cs: "pairs"}), height=1.2)
+@layout.drawn(layout.rows_below({pk_against_cs: "pairs"}), height=1.2)
 def pk_figure5(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Count pairs by PK and CS, in bins up to the limits, with the cut-offs of the strongest 3 %."""
     rows = []
@@ -83,7 +76,7 @@ def pk_figure5(models: Sequence[ModelResults]) -> pd.DataFrame:
     return plain("model spaces n_pairs pk_cutoff pk_limit cs_cutoff cs_limit pk cs n_pairs_in_bin", rows)
 
 
-@drawn(layered_graphs)
+@layout.drawn(layout.layered_graphs)
 def pk_figure6(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Graph of the strongest PK edges with the layers upwards, and each head's top tokens where they are known."""
     found = [
@@ -94,7 +87,7 @@ def pk_figure6(models: Sequence[ModelResults]) -> pd.DataFrame:
     return joined(GRAPH_COLUMNS, found)
 
 
-@drawn(patterns)
+@layout.drawn(layout.patterns)
 def pk_figure7(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Mean attention of every head to the token itself, the one before, the one after its earlier copy."""
     rows = [
@@ -107,7 +100,7 @@ def pk_figure7(models: Sequence[ModelResults]) -> pd.DataFrame:
     return plain("model quantity layer head value", rows)
 
 
-@drawn(informativeness)
+@layout.drawn(layout.informativeness)
 def pk_figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Divergences of all kind pairs, and the shares of two histograms with those of random subspaces."""
     rows: list[dict[str, Any]] = []

@@ -65,11 +65,8 @@ def _tail(comparison: Comparison) -> dict[str, np.ndarray]:
 
 
 def _beside_nulls(comparison: Comparison) -> dict[str, np.ndarray]:
-    columns = {
-        "mean_rho": comparison.mean,
-        "spread": comparison.spread,
-        "min_angle_deg": comparison.statistics["min_angle"],
-    }
+    columns = {"mean_rho": comparison.mean, "spread": comparison.spread}
+    columns["min_angle_deg"] = comparison.statistics["min_angle"]
     if comparison.has_nulls() and comparison.has_nulls("mean"):
         for null in NULLS:
             spreads = comparison.nulls[null]["spread"]

@@ -136,13 +136,9 @@ def shown(value: Any, column: str) -> str:
     if missing(value) or value == "":
         return MISSING
     if isinstance(value, str):
-        return (
-            column_heading(value)
-            if column == "quantity"
-            else METHODS.get(value, value)
-            if column == "method"
-            else value
-        )
+        if column == "quantity":
+            return column_heading(value)
+        return METHODS.get(value, value) if column == "method" else value
     if whole(value) or (value == 0 and column.startswith("lambda_min")):
         return str(int(value))
     return _rounded(float(value), _decimals(column, float(value)))

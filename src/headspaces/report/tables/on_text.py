@@ -111,10 +111,8 @@ def _correlations(x: np.ndarray, y: np.ndarray, start: str = "") -> dict[str, fl
     # Half a second to import: only this table's job waits for it.
     from scipy import stats
 
-    coefficients = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
-    return {
-        start + name: np.nan if constant else float(function(x, y).statistic) for name, function in coefficients.items()
-    }
+    found = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
+    return {start + name: np.nan if constant else float(function(x, y).statistic) for name, function in found.items()}
 
 
 def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:

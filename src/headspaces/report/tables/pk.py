@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -29,16 +29,12 @@ INVARIANT = {"cka": "cka_invariant", "procrustes": "procrustes_invariant"}
 def pk_table1(models: Sequence[ModelResults], published: Sequence[Published] = ()) -> Table:
     """How well the largest score of a head's pairs finds the heads of a known circuit (PK table 1)."""
     printed = _printed(published, "pk_table1")
-    rows, notes = [], []
+    rows: list[dict[str, Any]] = []
+    notes = []
     for model, arrays, classes in with_classes(models):
         labels = arrays["head_classes/counts"].astype(bool)
         found = evaluate_heads(arrays, labels).set_index(["method", "spaces"])
-        for areas in _own_forms(found):
-            method, spaces = areas["method"], areas["spaces"]
-            row = {"model": model.name, **areas, **_invariant(found, (INVARIANT.get(method, method), spaces))}
-            if is_gpt2(model, classes):
-                row["published"] = printed.get(("pr_auc", method, spaces), np.nan)
-            rows.append(row)
+        rows += _evaluated_rows(model, found, {"published": "pr_auc"}, printed if is_gpt2(model, classes) else {})
         notes.append(
             f"{model.name}: {labels.sum()} of {labels.size} heads are the circuit's ({classes.name}); "
             f"chance: {labels.mean():.3f}."
@@ -50,17 +46,14 @@ def pk_table1(models: Sequence[ModelResults], published: Sequence[Published] = (
 def pk_table2(models: Sequence[ModelResults], published: Sequence[Published] = ()) -> Table:
     """How well a score finds the pairs of one class, mean over kinds and classes (PK table 2)."""
     printed = _printed(published, "pk_table2")
-    rows, notes = [], []
+    rows: list[dict[str, Any]] = []
+    notes = []
     for model, arrays, classes in with_classes(models):
         numbers = _evaluated(arrays)
         cells = evaluate_pairs(arrays, numbers)
         found = cells.groupby("method", sort=False)[["pr_auc", "roc_auc", "average_precision"]].mean()
-        for areas in _own_forms(found):
-            method = areas["method"]
-            row = {"model": model.name, **areas, **_invariant(found, INVARIANT.get(method, method))}
-            if is_gpt2(model, classes):
-                row |= {f"published_{area}": printed.get((area, method), np.nan) for area in ("pr_auc", "roc_auc")}
-            rows.append(row)
+        names = {f"published_{area}": area for area in ("pr_auc", "roc_auc")}
+        rows += _evaluated_rows(model, found, names, printed if is_gpt2(model, classes) else {})
         chance = np.mean([_share(numbers, number) for number in cells["head_class"].unique().tolist()])
         notes.append(f"{model.name}: classes of {classes.name}; chance: PR-AUC {chance:.4f}, ROC-AUC 0.5.")
     columns = """model method pr_auc roc_auc published_pr_auc published_roc_auc average_precision pr_auc_invariant
@@ -176,15 +169,19 @@ def _printed(published: Iterable[Published], table: str) -> dict[tuple[str, ...]
     }
 
 
-def _own_forms(found: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of the scores in PK's own form."""
-    rows = found.reset_index()
-    return [dict(row) for row in rows[~rows["method"].isin(INVARIANT.values())].to_dict("records")]  # type: ignore[arg-type]
-
-
-def _invariant(found: pd.DataFrame, place: Any) -> dict[str, float]:
-    """Areas of a score's invariant form; none where it was not computed."""
-    return {f"{column}_invariant": found[column][place] for column in found} if place in found.index else {}
+def _evaluated_rows(
+    model: ModelResults, found: pd.DataFrame, published: Mapping[str, str], printed: Mapping[tuple[str, ...], float]
+) -> Iterator[dict[str, Any]]:
+    """Rows of the scores in PK's own form, each with PK's numbers and the areas of its invariant form, if computed."""
+    areas = found.assign(**dict.fromkeys(published, np.nan)).reset_index()
+    for row in areas[~areas["method"].isin(INVARIANT.values())].to_dict("records"):
+        method, *spaces = (row[name] for name in found.index.names)
+        form = INVARIANT.get(method, method)
+        place = (form, *spaces) if spaces else form
+        numbers = {name: printed.get((area, method, *spaces), np.nan) for name, area in published.items()}
+        invariant = {f"{name}_invariant": found[name][place] for name in found} if place in found.index else {}
+        cells = {str(name): value for name, value in row.items()}
+        yield {"model": model.name, **cells, **numbers, **invariant}
 
 
 def _without_published(frame: pd.DataFrame, notes: tuple[str, ...]) -> Table:
