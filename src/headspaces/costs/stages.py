@@ -231,4 +231,3 @@ STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
         *(_self_heads, _affinity, _activations, _attention),
     )
 }
-"""By stage, what it costs for a model."""

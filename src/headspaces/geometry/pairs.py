@@ -46,13 +46,9 @@ def layer_overlaps(
 
     ``factors`` has by kind a stack of factors per layer, ``within`` the kinds whose pairs inside a layer are wanted,
     ``sources`` and ``targets`` the kinds of the earlier and of the later head; kinds without factors are left out.
-    Factors move to the device once they are side by side.
-
-    Notes
-    -----
-    The triangle of layer pairs with a later target is cut into rectangles by halving (first half of the layers against
-    the second half, then each half by itself), down to :data:`LEAF_HEADS`: the few pairs too many that the last
-    rectangles hold cost less than smaller products would.
+    Factors move to the device once they are side by side. The triangle of layer pairs with a later target is cut into
+    rectangles by halving (first half of the layers against the second half, then each half by itself), down to
+    :data:`LEAF_HEADS`: the few pairs too many that the last rectangles hold cost less than smaller products would.
     """
     n_layers = next(iter(factors.values())).shape[0]
     within, sources, targets = (

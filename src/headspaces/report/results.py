@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 
 from headspaces.errors import check_own
 from headspaces.geometry.statistics import isotropic_mean, isotropic_sd, pair_statistics
-from headspaces.spaces import KINDS, NULLS, Shape
+from headspaces.spaces import KINDS, NULLS, READS, Shape
 from headspaces.store import dataset_names, read_arrays, read_attributes
 
 Arrays = Mapping[str, np.ndarray]
@@ -189,14 +189,15 @@ class ModelResults:
         writer, reader = np.triu_indices(len(array), k=1)
         return np.asarray(array[writer, reader].reshape(len(writer), array.shape[2] * array.shape[3]), dtype=np.float64)
 
-    def compare_all(self) -> Iterator[Comparison]:
-        """Make all comparisons of the model: within O, Q, K, V, then across OQ, OK, OV, as far as it has the kinds."""
-        yield from (self.within(kind) for kind in self.kinds)
-        yield from self.compare_across()
+    def compare_all(self, scope: str = "") -> Iterator[Comparison]:
+        """Make all comparisons: within O, Q, K, V, then across OQ, OK, OV, as far as the model has the kinds.
 
-    def compare_across(self) -> Iterator[Comparison]:
-        """Compare across layers every kind of reader that the model has."""
-        yield from (self.across(kind) for kind in "QKV" if f"cross/O{kind}/rho" in self.overlaps)
+        Or only those of one scope: those of the other are then not even read.
+        """
+        if scope != "across":
+            yield from (self.within(kind) for kind in self.kinds)
+        if scope != "within":
+            yield from (self.across(kind) for kind in READS if f"cross/O{kind}/rho" in self.overlaps)
 
     def _nulls(self, place: str, kept: Any = ...) -> dict[str, dict[str, Float[np.ndarray, "sample condition"]]]:
         arrays, found = self.nulls or {}, {}
@@ -206,19 +207,9 @@ class ModelResults:
         return found
 
 
-def compare_all(models: Iterable[ModelResults]) -> Iterator[Comparison]:
-    """Make every comparison of every model."""
-    return (comparison for model in models for comparison in model.compare_all())
-
-
-def compare_within(models: Iterable[ModelResults]) -> Iterator[Comparison]:
-    """Make every comparison within layers of every model."""
-    return (model.within(kind) for model in models for kind in model.kinds)
-
-
-def compare_across(models: Iterable[ModelResults]) -> Iterator[Comparison]:
-    """Make every comparison across layers of every model."""
-    return (comparison for model in models for comparison in model.compare_across())
+def compare_all(models: Iterable[ModelResults], scope: str = "") -> Iterator[Comparison]:
+    """Make every comparison of every model, or all of them ``within`` layers or ``across``."""
+    return (found for model in models for found in model.compare_all(scope))
 
 
 def read_results(name: str, files: Mapping[str, str | Path]) -> ModelResults:

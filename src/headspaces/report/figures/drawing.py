@@ -26,7 +26,6 @@ from headspaces.report.tidy_frames import write_frame
 from headspaces.study import items
 
 MAKERS: Mapping[str, Maker] = items.functions_of(items.FIGURES, (numbers, pk_numbers))
-"""By figure, what makes its numbers and arranges them."""
 
 NOTHING = "no model of this study has what this figure shows"
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from headspaces.geometry.statistics import above_all, below_all, quantile_band, spread_ratio
 from headspaces.report.figures import layout, panels
 from headspaces.report.figures.schematic import projection
-from headspaces.report.results import Comparison, ModelResults, compare_all, compare_within
+from headspaces.report.results import Comparison, ModelResults, compare_all
 from headspaces.report.tidy_frames import tidy
 from headspaces.spaces import NULLS
 
@@ -85,7 +85,7 @@ def figure6(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Mean and spread of rho by layer, beside what two random subspaces would give."""
     rows = [
         (comparison.model.name, quantity, comparison.spaces, layer, observed, random)
-        for comparison in compare_within(models)
+        for comparison in compare_all(models, "within")
         for quantity, random in (("mean", comparison.model.isotropic), ("spread", comparison.model.random_sd))
         for layer, observed in enumerate(comparison.statistics[quantity])
         if np.isfinite(observed)
@@ -139,7 +139,7 @@ def survival(rho: Float[np.ndarray, " pair"], at: Float[np.ndarray, " value"]) -
 
 
 def _within_nulls(models: Sequence[ModelResults]) -> Iterator[Comparison]:
-    return (found for found in compare_within(models) if found.has_nulls() and found.n_pairs)
+    return (found for found in compare_all(models, "within") if found.has_nulls() and found.n_pairs)
 
 
 def _survival_rows(comparison: Comparison) -> Iterator[Row]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from headspaces.geometry.statistics import above_all, below_all, mean_ratio, spread_ratio
-from headspaces.report.results import Comparison, ModelResults, compare_across, compare_all
+from headspaces.report.results import Comparison, ModelResults, compare_all
 from headspaces.report.tables.observed import Row, pair_notes
 from headspaces.report.tables.writing import Table
 from headspaces.report.tidy_frames import ends, extremes, row_means, tidy
@@ -162,7 +162,7 @@ def mean_direction(models: Sequence[ModelResults]) -> Table:
     columns = """model spaces distance n_layer_pairs mean_rho mean_isotropic_ratio n_mean_below_all
                  n_mean_above_all"""
     rows = []
-    for comparison in compare_across(models):
+    for comparison in compare_all(models, "across"):
         distances = comparison.layers[:, 1] - comparison.layers[:, 0]
         for distance in np.unique(distances):
             at = distances == distance

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headspaces.report.results import Comparison, ModelResults, compare_across, compare_all
+from headspaces.report.results import Comparison, ModelResults, compare_all
 from headspaces.report.tables.writing import Table
 from headspaces.report.tidy_frames import ends, extremes, row_means, tidy
 
@@ -27,7 +27,7 @@ def table1(models: Sequence[ModelResults]) -> Table:
 def table2(models: Sequence[ModelResults]) -> Table:
     """Smallest over read spaces of the largest overlap with a layer's write spaces (RW section 4.3, table 2)."""
     rows: list[Row] = []
-    for comparison in compare_across(models):
+    for comparison in compare_all(models, "across"):
         lowest = _min_max_rho(comparison)
         rows.append({
             **comparison.names,
@@ -78,7 +78,7 @@ def table9(models: Sequence[ModelResults]) -> Table:
     For the reader, RW's choice: of each model the two layer pairs where either measure is largest.
     """
     rows = []
-    for comparison in compare_across(models):
+    for comparison in compare_all(models, "across"):
         weighted = comparison.model.across_values(comparison.spaces, "weighted")
         for layers, *values in zip(comparison.layers, largest(comparison.rho), largest(weighted)):
             rows.append((comparison.model.name, *layers, comparison.spaces, *values))
@@ -111,7 +111,7 @@ def weighted_means(models: Sequence[ModelResults]) -> Table:
     """Range over layer pairs of the mean weighted score (RW appendix G); ``OX`` takes all read kinds together."""
     rows = []
     for model in models:
-        spaces = [comparison.spaces for comparison in model.compare_across()]
+        spaces = [comparison.spaces for comparison in model.compare_all("across")]
         means = {name: row_means(model.across_values(name, "weighted")) for name in spaces}
         if means:
             means["OX"] = np.concatenate(list(means.values()))
@@ -146,7 +146,7 @@ def pair_notes(comparisons: Iterable[Comparison], *, spread: bool = True) -> tup
 
 
 def _nothing_across(models: Iterable[ModelResults]) -> tuple[str, ...]:
-    names = [model.name for model in models if not any(c.n_conditions for c in model.compare_across())]
+    names = [model.name for model in models if not any(c.n_conditions for c in model.compare_all("across"))]
     return (f"Nothing across layers in {', '.join(names)}: one layer, or no write or read spaces.",) if names else ()
 
 
