@@ -62,12 +62,7 @@ def identity(array: Array) -> Array:
 class Device:
     """Where a job computes.
 
-    Attributes
-    ----------
-    name
-        ``cpu`` or ``cuda``.
-    to_device
-        Moves a numpy array there: itself, or a torch tensor on the GPU.
+    ``to_device`` moves a numpy array there: itself, or a torch tensor on the GPU (``cuda``).
     """
 
     name: str
@@ -85,17 +80,8 @@ def device_setting(device: str | Mapping[str, str], stage: str) -> str:
 def choose_device(setting: str, needed_mb: int) -> Device:
     """Find out where a job computes, log it, and keep the GPU memory that it needs for this process.
 
-    Parameters
-    ----------
-    setting
-        ``cpu``; ``cuda``; or ``auto``, which is a GPU where torch sees one with enough free memory.
-    needed_mb
-        GPU memory that the job needs, in MiB.
-
-    Raises
-    ------
-    InputError
-        If ``cuda`` is requested and there is no such GPU.
+    ``auto`` is a GPU where torch sees one with enough free memory, of which the job needs ``needed_mb`` MiB. Raises
+    :class:`InputError` if ``cuda`` is requested and there is no such GPU.
     """
     has_driver = any(Path(file).exists() for file in DRIVER_FILES)
     if setting == "cpu" or (setting == "auto" and not has_driver):

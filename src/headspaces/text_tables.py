@@ -10,6 +10,12 @@ from typing import Any
 from headspaces.files import whole_file
 
 
+def write_text(text: str, path: str | Path) -> None:
+    """Write a text as one whole file in UTF-8, with line feeds on every system."""
+    with whole_file(path) as beside:
+        beside.write_text(text, encoding="utf-8", newline="\n")
+
+
 def write_csv(header: Sequence[str], rows: Iterable[Iterable[Any]], path: str | Path, delimiter: str = ",") -> None:
     """Write a header and rows as one whole file, in UTF-8, with line feeds on every system."""
     with whole_file(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
@@ -21,12 +27,7 @@ def write_csv(header: Sequence[str], rows: Iterable[Iterable[Any]], path: str | 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[bool]) -> list[str]:
     """Return the lines of a table in Markdown; cells are as they come, so escape what is not to be markup.
 
-    Parameters
-    ----------
-    header, rows
-        What the cells say.
-    right
-        By column, whether it is aligned on the right.
+    ``right`` says by column whether it is aligned on the right.
     """
     sides = ["--:" if side else ":--" for side in right]
     return ["| " + " | ".join(cells) + " |" for cells in (header, sides, *rows)]

@@ -18,6 +18,7 @@ from support.browser import cut_texts, is_dark, press, show, text
 from headspaces.report import atlas
 from headspaces.report.results import ModelResults
 from headspaces.store import write_arrays
+from headspaces.text_tables import write_text
 
 LAYERS, HEADS, GROUPS, WIDTH, OWN = 5, 4, 2, 24, 4
 NAME = "<script>window.hacked=1</script>"
@@ -128,7 +129,7 @@ def test_every_pair_of_a_small_model_is_on_the_page(model: dict[str, Any], page:
 def test_principal_angles_are_those_of_scipy(model: dict[str, Any]) -> None:
     results = ModelResults(NAME, ATTRIBUTES, model["overlaps"])
     comparison = results.across("V")
-    order = atlas.strongest_pairs(comparison)
+    order = atlas.pairs_with_curves(comparison)
     assert sorted(order) == list(range(comparison.rho.size))
     assert np.all(np.diff(comparison.rho.ravel()[order]) <= 0)
     for place in (0, 17, len(order) - 1):
@@ -209,7 +210,8 @@ def test_the_page_asks_for_nothing(page: str) -> None:
 
 def test_the_page_repeats_byte_for_byte_and_appears_whole(model: dict[str, Any], page: str, tmp_path: Path) -> None:
     path = tmp_path / "pages" / "model.html"
-    atlas.write_atlas(model["overlaps"], ATTRIBUTES, path, nulls=model["nulls"], cosines=model["cosines"])
+    again = atlas.atlas_page(model["overlaps"], ATTRIBUTES, nulls=model["nulls"], cosines=model["cosines"])
+    write_text(again, path)
     assert path.read_text(encoding="utf-8") == page
     assert [file.name for file in path.parent.iterdir()] == ["model.html"]
 
@@ -423,7 +425,7 @@ def test_a_model_of_writes_only_and_a_partial_page_open(
     browser: Any, model: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writes = {name: array for name, array in model["overlaps"].items() if name.startswith(("within/O", "rank/O"))}
-    atlas.write_atlas(writes, ATTRIBUTES, tmp_path / "writes.html")
+    write_text(atlas.atlas_page(writes, ATTRIBUTES), tmp_path / "writes.html")
     show(browser, tmp_path / "writes.html")
     assert browser.get_log("browser") == []
     assert text(browser, "overview-title").startswith("Overview · O")
@@ -431,7 +433,7 @@ def test_a_model_of_writes_only_and_a_partial_page_open(
     monkeypatch.setattr(atlas, "PAIR_BUDGET", 100)
     monkeypatch.setattr(atlas, "ALL_UP_TO", 0)
     monkeypatch.setattr(atlas, "STRONGEST", 5)
-    atlas.write_atlas(model["overlaps"], ATTRIBUTES, tmp_path / "part.html")
+    write_text(atlas.atlas_page(model["overlaps"], ATTRIBUTES), tmp_path / "part.html")
     show(browser, tmp_path / "part.html", place="#OQ.0.")
     pointer(browser, "overview", 3, 4, "click")
     assert browser.get_log("browser") == []

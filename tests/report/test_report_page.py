@@ -23,13 +23,14 @@ from support.workflow_runs import save_tiny
 
 from headspaces.report.duplicates import Duplicate, write_duplicates
 from headspaces.report.figures.drawing import draw_figure
-from headspaces.report.page import StudyFiles, by_name, report_page, write_report
+from headspaces.report.page import StudyFiles, by_name, report_page
 from headspaces.report.run_record import RunRecord, describe_machine, installed_software, read_costs
 from headspaces.report.scorecard import scorecard, write_scorecard
 from headspaces.report.tables.registry import TABLES as MAKERS
 from headspaces.report.tables.writing import write_table
 from headspaces.study.items import FIGURES, TABLES
 from headspaces.study.published import read_published
+from headspaces.text_tables import write_text
 
 NASTY = "<script>window.hacked=1</script>"
 PUBLISHED = """\
@@ -90,7 +91,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyFiles, 
         by_name(sorted((folder / "figures").glob("*.png"))),
         {NASTY: atlas},
     )
-    write_report("demo & more", files, record, folder / "report.html")
+    write_text(report_page("demo & more", files, record, folder), folder / "report.html")
     return folder / "report.html", files, record
 
 
@@ -138,7 +139,8 @@ def test_models_that_are_one_are_said_at_the_top(
     assert "duplicates.csv" in page.links
     _, files, record = report
     write_duplicates([], tmp_path / "duplicates.csv")
-    write_report("x", replace(files, duplicates=tmp_path / "duplicates.csv"), record, tmp_path / "report.html")
+    page = report_page("x", replace(files, duplicates=tmp_path / "duplicates.csv"), record, tmp_path)
+    write_text(page, tmp_path / "report.html")
     assert "duplicates" not in Page(tmp_path / "report.html").texts
 
 

@@ -179,7 +179,7 @@ def test_other_weights_never_match_however_close(model: str) -> None:
     ],
 )
 def test_an_address_finds_its_number(quantity: str, relation: str, expected: tuple[float, float] | None) -> None:
-    measured = measure(replace(ROW, quantity=quantity, relation=relation), TABLES)
+    measured, _ = measure(replace(ROW, quantity=quantity, relation=relation), TABLES)
     assert measured == (None if expected is None else pytest.approx(expected))
 
 
@@ -203,8 +203,8 @@ def test_a_number_that_was_not_run_says_why() -> None:
 def test_only_an_empty_cell_is_missing(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("model,value\nNA,1.5\nnan,\n", encoding="utf-8")
     tables = read_tables({"t": tmp_path / "t.csv"})
-    assert measure(replace(ROW, quantity="t:value?model=NA"), tables) == (1.5, 1.5)
-    assert measure(replace(ROW, quantity="t:value?model=nan"), tables) is None
+    assert measure(replace(ROW, quantity="t:value?model=NA"), tables)[0] == (1.5, 1.5)
+    assert measure(replace(ROW, quantity="t:value?model=nan"), tables)[0] is None
 
 
 # --- a published model under another name

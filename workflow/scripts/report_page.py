@@ -1,7 +1,10 @@
+from pathlib import Path
+
 from headspaces.jobs.job import job
-from headspaces.report.page import StudyFiles, by_name, write_report
+from headspaces.report.page import StudyFiles, by_name, report_page
 from headspaces.report.run_record import RunRecord, describe_machine, installed_software, read_costs
 from headspaces.store import read_attributes
+from headspaces.text_tables import write_text
 
 inputs, params, study = snakemake.input, snakemake.params, snakemake.wildcards.study
 with job(snakemake.log[0], snakemake.threads):
@@ -18,4 +21,5 @@ with job(snakemake.log[0], snakemake.threads):
         describe_machine(),
     )
     parts = (by_name(paths) for paths in (inputs.tables, inputs.figures, inputs.atlases))
-    write_report(study, StudyFiles(inputs.scorecard, inputs.duplicates, *parts), record, snakemake.output[0])
+    files = StudyFiles(inputs.scorecard, inputs.duplicates, *parts)
+    write_text(report_page(study, files, record, Path(snakemake.output[0]).parent), snakemake.output[0])

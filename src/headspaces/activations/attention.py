@@ -40,20 +40,9 @@ TOKEN_BYTES = 48
 class Runner:
     """A model that can be run, and the tokens that it can be run on.
 
-    Attributes
-    ----------
-    attend
-        See :data:`Attend`.
-    windows
-        What it is run on: pieces of a text, or random tokens for a model without a tokenizer.
-    non_special
-        The tokens that random sequences are made of.
-    unembedding
-        Its unembedding matrix.
-    texts
-        Text of every token; None without a tokenizer.
-    n_positions
-        The longest sequence it takes; None where it has no limit.
+    ``windows`` are pieces of a text, or random tokens for a model without a tokenizer; ``non_special`` the tokens that
+    random sequences are made of; ``texts`` gives the text of every token, None without a tokenizer; ``n_positions`` is
+    the longest sequence, None where there is no limit.
     """
 
     attend: Attend
@@ -63,35 +52,19 @@ class Runner:
     texts: Callable[[Sequence[int]], list[str]] | None
     n_positions: int | None
 
-    @property
-    def before(self) -> Int[np.ndarray, " token"]:
-        """What stands before every sequence: one token or none."""
-        return np.array([] if self.windows.bos is None else [self.windows.bos], dtype=np.int64)
-
     def shortened(self, n_repeated: int) -> int:
         """Return the number of tokens that can be repeated within the model's context, at most ``n_repeated``."""
-        return n_repeated if self.n_positions is None else min(n_repeated, (self.n_positions - len(self.before)) // 2)
+        free = 2 * n_repeated if self.n_positions is None else self.n_positions - len(self.windows.before)
+        return min(n_repeated, free // 2)
 
 
 def open_runner(checkpoint: str, where: str, text: Text, n_windows: int, n_tokens: int, seed: int) -> Runner:
     """Make a model ready to run.
 
-    Parameters
-    ----------
-    checkpoint
-        A folder, a ``.gguf`` file, or ``hub:owner/name[@revision]``; or a folder of
-        :mod:`headspaces.activations.toy_model`.
-    where
-        The model's name, for messages.
-    text, n_windows, n_tokens
-        What it is run on: the text's first windows. A model that was trained on random tokens gets random tokens.
-    seed
-        Of random tokens.
-
-    Raises
-    ------
-    InputError
-        If the model cannot be loaded or the text is shorter than the windows.
+    ``checkpoint`` is a folder, one of :mod:`headspaces.activations.toy_model` too, a ``.gguf`` file, or
+    ``hub:owner/name[@revision]``; ``where`` the model's name, for messages. The model is run on the text's first
+    windows; one that was trained on random tokens gets random tokens. Raises :class:`InputError` if the model cannot be
+    loaded or the text is shorter than the windows.
     """
     torch.set_num_threads(worker_count())
     if is_toy(checkpoint):
@@ -157,14 +130,7 @@ def attend_with(model: Any, where: str) -> Attend:
 def attention_patterns(runner: Runner, *, n_sequences: int, n_repeated: int, seed: int) -> dict[str, np.ndarray]:
     """Mean attention of every head to the token itself, to the one before, and to the one after its earlier copy.
 
-    Parameters
-    ----------
-    runner
-        The model and the windows of text.
-    n_sequences, n_repeated
-        Number of random sequences, and how many random tokens each repeats; fewer where the model's context is short.
-    seed
-        Of the random tokens.
+    Each random sequence repeats ``n_repeated`` random tokens; fewer where the model's context is short.
 
     Returns
     -------
@@ -182,7 +148,7 @@ def attention_patterns(runner: Runner, *, n_sequences: int, n_repeated: int, see
         tokenizer puts before every text. Random sequences start with that token too.
     """
     on_text = [
-        _text_scores(runner.attend(np.concatenate([runner.before, window])), len(runner.before))
+        _text_scores(runner.attend(np.concatenate([runner.windows.before, window])), len(runner.windows.before))
         for window in tqdm(runner.windows.tokens, desc="windows", unit="window", mininterval=5)
     ]
     n_repeated = runner.shortened(n_repeated)
@@ -191,7 +157,7 @@ def attention_patterns(runner: Runner, *, n_sequences: int, n_repeated: int, see
     for _ in tqdm(range(n_sequences), desc="repeats", unit="sequence", mininterval=5):
         # Different tokens have one earlier copy each.
         copy = rng.choice(runner.non_special, size=n_repeated, replace=len(runner.non_special) < n_repeated)
-        attentions = runner.attend(np.concatenate([runner.before, copy, copy]))
+        attentions = runner.attend(np.concatenate([runner.windows.before, copy, copy]))
         induction.append([induction_scores(one, n_repeated) for one in attentions])
     identity, previous = np.mean(on_text, axis=0)
     return {"identity": identity, "previous_token": previous, "induction": np.mean(induction, axis=0)}
@@ -249,12 +215,9 @@ def token_texts(tokens: Int[np.ndarray, "layer head top"], runner: Runner) -> np
 
 def pattern_facts(runner: Runner, *, n_sequences: int, n_repeated: int, seed: int) -> dict[str, str | int]:
     """Root attributes of the file that say on what the patterns were measured."""
-    windows = runner.windows
     return {
-        "n_windows": windows.tokens.shape[0],
-        "window_tokens": windows.tokens.shape[1],
+        **runner.windows.facts("sequence"),
         "tokens": "random" if runner.texts is None else "text",
-        "bos": "none" if windows.bos is None else f"token {windows.bos} before every sequence, not counted",
         "n_sequences": n_sequences,
         "n_repeated": runner.shortened(n_repeated),
         "seed": seed,

@@ -30,14 +30,9 @@ from headspaces.weights.layouts import NORMALISED_STREAM, find_layout, find_pref
 class Run:
     """A model's run on a text.
 
-    Attributes
-    ----------
-    layers
-        Per layer, what its heads put out and what its norm read.
-    loss
-        Mean next-token loss in nats per token, within windows.
-    deviation
-        Largest relative deviation, over the layers, of the heads' recombined writes from what the model itself wrote.
+    ``layers`` hold what the heads put out and what the norm read; ``loss`` is the mean next-token loss in nats per
+    token, within windows; ``deviation`` the largest relative one, over the layers, of the heads' recombined writes from
+    what the model itself wrote.
     """
 
     layers: list[LayerActivations]
@@ -49,33 +44,30 @@ class Run:
 class Windows:
     """Consecutive pieces of a text, of one length: nothing is padded.
 
-    Attributes
-    ----------
-    tokens
-        Token numbers.
-    bos
-        Token that stands before every window because the tokenizer puts it before every text; None where it does not.
-        It is context only: no statistic counts it.
+    ``bos`` stands before every window because the tokenizer puts it before every text; None where it does not. It is
+    context only: no statistic counts it.
     """
 
     tokens: Int[np.ndarray, "window token"]
     bos: int | None
 
+    @property
+    def before(self) -> Int[np.ndarray, " token"]:
+        """What stands before every window: one token or none."""
+        return np.array([] if self.bos is None else [self.bos], dtype=np.int64)
+
+    def facts(self, what: str = "window") -> dict[str, str | int]:
+        """Root attributes of a file that say what a model was run on; ``what`` is a name of one sequence."""
+        bos = "none" if self.bos is None else f"token {self.bos} before every {what}, not counted"
+        return {"n_windows": self.tokens.shape[0], "window_tokens": self.tokens.shape[1], "bos": bos}
+
 
 def load_model(checkpoint: str, where: str) -> tuple[Any, Any]:
     """Load a model in float32 and its tokenizer; no code of the checkpoint's own is ever run.
 
-    Parameters
-    ----------
-    checkpoint
-        A folder, a ``.gguf`` file, or ``hub:owner/name[@revision]``.
-    where
-        The model's name, for messages.
-
-    Raises
-    ------
-    InputError
-        If transformers cannot load it, it needs its own code, weights are missing, or there is no tokenizer.
+    ``checkpoint`` is a folder, a ``.gguf`` file, or ``hub:owner/name[@revision]``; ``where`` the model's name, for
+    messages. Raises :class:`InputError` if transformers cannot load it, it needs its own code, weights are missing, or
+    there is no tokenizer.
     """
     name, options = _pretrained(checkpoint)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -121,10 +113,7 @@ def _why(error: Exception, what: str) -> str:
 def cut_windows(tokenizer: Any, text: Text, n_windows: int, n_tokens: int) -> Windows:
     """Tokenise a text without special tokens and take its first windows.
 
-    Raises
-    ------
-    InputError
-        If the text is shorter than the windows.
+    Raises :class:`InputError` if the text is shorter than the windows.
     """
     tokens = tokenizer(text.text, add_special_tokens=False, verbose=False)["input_ids"]
     if len(tokens) < n_windows * n_tokens:
@@ -143,43 +132,29 @@ def cut_windows(tokenizer: Any, text: Text, n_windows: int, n_tokens: int) -> Wi
 def run_model(model: Any, windows: Windows, heads: Sequence[LayerHeads], where: str) -> Run:
     """Run a model on the windows, one by one, and keep what its heads put out and what its norms read.
 
-    Parameters
-    ----------
-    model
-        A causal language model of transformers.
-    windows
-        Of a text.
-    heads
-        The model's heads, with their writes, in order.
-    where
-        The model's name, for messages.
-
-    Raises
-    ------
-    InputError
-        If the windows are longer than the model's context, an activation is not finite, or what runs is not what the
-        given weights say.
+    ``heads`` are those of all layers in order, with their writes; ``where`` is the model's name, for messages. Raises
+    :class:`InputError` if the windows are longer than the model's context, an activation is not finite, or what runs is
+    not what the given weights say.
     """
     # How the file was packed is no matter any more: the parameters are numbers now.
     layout, config = find_layout({**model.config.to_dict(), "quantization_config": None}, where)
     if layout.name in NORMALISED_STREAM:
         raise InputError(f"{where}: {NORMALISED_STREAM[layout.name]}")
-    before = [] if windows.bos is None else [windows.bos]
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    length = len(before) + windows.tokens.shape[1]
+    length = len(windows.before) + windows.tokens.shape[1]
     if longest and length > longest:
         raise InputError(
             f"{where}: windows of {length} tokens, but the model's context has {longest}; take shorter ones"
         )
     prefix = find_prefix(layout, model.state_dict(), where)
-    watched = [WatchedLayer(model, layout, prefix, layer, len(before), where) for layer in heads]
+    watched = [WatchedLayer(model, layout, prefix, layer, len(windows.before), where) for layer in heads]
     torch.set_num_threads(worker_count())
     losses = []
     with ExitStack() as hooks, torch.inference_mode():
         for layer in watched:
             hooks.enter_context(layer.listening())
         for window in tqdm(windows.tokens, desc="windows", unit="window", mininterval=5):
-            tokens = torch.from_numpy(np.concatenate([np.asarray(before, np.int64), window]))
+            tokens = torch.from_numpy(np.concatenate([windows.before, window]))
             logits = model(tokens[None], use_cache=False).logits[0]
             # A token is predicted from those before it: the first one only where BOS stands before it.
             losses.append(torch.nn.functional.cross_entropy(logits[:-1].float(), tokens[1:]).item())
@@ -199,11 +174,9 @@ def run_facts(model: Any, text: Text, windows: Windows, run: Run) -> dict[str, s
         "text_version": text.version,
         "text_sha256": text.sha256,
         "n_documents": text.n_documents,
-        "n_windows": windows.tokens.shape[0],
-        "window_tokens": windows.tokens.shape[1],
+        **windows.facts(),
         "n_tokens": windows.tokens.size,
         "tokens_sha256": hashlib.sha256(windows.tokens.astype("<i8").tobytes()).hexdigest(),
-        "bos": "none" if windows.bos is None else f"token {windows.bos} before every window, not counted",
         "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
         "attention": str(getattr(model.config, "_attn_implementation", "")),
         "transformers_version": transformers.__version__,
@@ -213,11 +186,6 @@ def run_facts(model: Any, text: Text, windows: Windows, run: Run) -> dict[str, s
 
 def run_numbers(windows: Windows, run: Run) -> dict[str, np.ndarray]:
     """Numbers of the run for the report, as scalar arrays of the activations file under ``run/``."""
-    n_windows, window_tokens = windows.tokens.shape
-    numbers = {
-        "loss_nats_per_token": run.loss,
-        "n_tokens": n_windows * window_tokens,
-        "n_windows": n_windows,
-        "window_tokens": window_tokens,
-    }
+    numbers = {"loss_nats_per_token": run.loss, "n_tokens": windows.tokens.size}
+    numbers |= dict(zip(("n_windows", "window_tokens"), windows.tokens.shape))
     return {f"run/{name}": np.array(value) for name, value in numbers.items()}

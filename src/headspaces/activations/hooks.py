@@ -26,18 +26,8 @@ TOLERANCE = 1e-3
 class WatchedLayer:
     """Hooks on one layer, and what they have seen.
 
-    Parameters
-    ----------
-    model
-        The model that will run.
-    layout, prefix
-        Where it keeps its modules.
-    heads
-        The layer's heads as they are analysed.
-    skipped
-        Tokens at the start of every window that are not kept.
-    where
-        The model's name, for messages.
+    ``layout`` and ``prefix`` say where the model keeps its modules; ``skipped`` tokens at the start of every window are
+    not kept.
     """
 
     def __init__(

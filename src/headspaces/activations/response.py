@@ -44,15 +44,9 @@ Normalised: TypeAlias = tuple[Float[np.ndarray, "token d_model"], Float[np.ndarr
 class LayerActivations:
     """What one layer's attention did on every token of the text.
 
-    Attributes
-    ----------
-    head_outputs
-        ``z`` of every head, such that ``W_O z`` (with the write norm's linear part, where there is one) is what the
-        head adds to the residual stream, biases aside.
-    residual
-        ``x``, the residual stream that enters the norm before the attention.
-    epsilon
-        What that norm adds to the variance (or mean square) under its root.
+    ``head_outputs`` are ``z`` of every head, such that ``W_O z`` (with the write norm's linear part, where there is
+    one) is what the head adds to the residual stream, biases aside; ``residual`` is ``x``, which enters the norm before
+    the attention; ``epsilon`` is what that norm adds to the variance (or mean square) under its root.
     """
 
     head_outputs: Float[np.ndarray, "token head d_head"]
@@ -77,18 +71,8 @@ def normalise(residual: Float[np.ndarray, "token d_model"], norm: Norm, epsilon:
 def responses(layers: Sequence[LayerHeads], activations: Sequence[LayerActivations]) -> dict[str, np.ndarray]:
     """Mean squared norms of the linear term, the normalisation term and the full response, for all pairs of heads.
 
-    Parameters
-    ----------
-    layers
-        The heads of all layers, in order.
-    activations
-        The same layers' activations.
-
-    Returns
-    -------
-    dict
-        ``{X}/linear``, ``{X}/normalisation`` and ``{X}/total`` for X in Q, K, V: [writer_layer, reader_layer,
-        writer_head, reader_head], NaN unless the reader is later.
+    They are ``{X}/linear``, ``{X}/normalisation`` and ``{X}/total`` for X in Q, K, V: [writer_layer, reader_layer,
+    writer_head, reader_head], NaN unless the reader is later.
     """
     n_layers = len(layers)
     normalised = [normalise(run.residual, layer.read_norm, run.epsilon) for layer, run in zip(layers, activations)]
@@ -189,20 +173,9 @@ def energy_fractions(
 ) -> dict[str, np.ndarray]:
     """Fraction of every write's energy that lies in every later read space, ``tr(P_V C) / tr C`` (RW section 5.4).
 
-    Parameters
-    ----------
-    writes
-        Factors ``W_O`` of all heads.
-    moments
-        Second moments of the head outputs.
-    bases
-        By kind, orthonormal bases of the read spaces.
-
-    Returns
-    -------
-    dict
-        ``{X}/energy_fraction`` like the terms of :func:`responses`, NaN also where a head writes nothing; and
-        ``O/energy`` [layer, head], ``tr C``: the mean squared norm of what a head writes.
+    ``writes`` are the factors ``W_O``, ``moments`` those of :func:`second_moments`, ``bases`` the orthonormal ones of
+    the read spaces by kind. ``{X}/energy_fraction`` are like the terms of :func:`responses`, NaN also where a head
+    writes nothing; ``O/energy`` [layer, head] is ``tr C``, the mean squared norm of what a head writes.
     """
     factors = writes @ _roots(moments)
     energy = np.sum(factors * factors, axis=(2, 3))
@@ -226,14 +199,7 @@ def measure(
 ) -> dict[str, np.ndarray]:
     """All arrays of the activations file, but those of :func:`headspaces.activations.forward_pass.run_numbers`.
 
-    Parameters
-    ----------
-    layers
-        The heads of all layers, in order, with all four kinds.
-    activations
-        The same layers' activations.
-    blocks
-        Blocks of layers with the arrays :data:`READ_BASES` of the bases file, in order.
+    Layers are in order and have all four kinds; ``blocks`` have the arrays :data:`READ_BASES` of the bases file.
 
     Returns
     -------

@@ -20,16 +20,8 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "
 def reason_not_to_run(source: str, kinds: str) -> str | None:
     """Say why a model's activations cannot be measured.
 
-    Parameters
-    ----------
-    source
-        Where the model is: a folder or a ``.gguf`` file. Of other sources nothing is known before they are fetched.
-    kinds
-        The kinds of heads that are analysed.
-
-    Returns
-    -------
-    None where nothing speaks against it; else the reason, as it stands in messages.
+    ``source`` is a folder or a ``.gguf`` file: of other sources nothing is known before they are fetched. None where
+    nothing speaks against it; else the reason, as it stands in messages.
     """
     if "O" not in kinds or not set(READS) <= set(kinds):
         return f"only the kinds {kinds} are analysed, and the activations go from writes to all reads"

@@ -40,18 +40,8 @@ _MAY_PASS = (429, 500, 502, 503, 504)
 class Text:
     """A text and where it is from.
 
-    Attributes
-    ----------
-    text
-        The text.
-    source
-        As the user named it.
-    version
-        Commit of a dataset; version of the Python whose topics these are; empty for a file.
-    n_documents
-        Number of documents that were joined.
-    sha256
-        Of the text in UTF-8.
+    ``source`` is as the user named it; ``version`` the commit of a dataset, or the version of the Python whose topics
+    these are, and empty for a file; ``n_documents`` were joined; ``sha256`` is of the text in UTF-8.
     """
 
     text: str
@@ -64,20 +54,9 @@ class Text:
 def read_text(source: str, n_characters: int, *, server: str = ROWS_SERVER) -> Text:
     """Get a text.
 
-    Parameters
-    ----------
-    source
-        ``python:pydoc_data.topics``; ``dataset:OWNER/NAME:CONFIG:SPLIT`` or ``…:SPLIT:COLUMN`` (column ``text``); or
-        the path of a text file in UTF-8.
-    n_characters
-        A dataset's documents are read in order until there are so many characters.
-    server
-        Where the rows of datasets are served.
-
-    Raises
-    ------
-    InputError
-        If the source does not exist or cannot be read, or the dataset holds no such text.
+    The source is ``python:pydoc_data.topics``; ``dataset:OWNER/NAME:CONFIG:SPLIT`` or ``…:SPLIT:COLUMN`` (column
+    ``text``), whose documents are read in order until there are ``n_characters``; or the path of a text file in UTF-8.
+    Raises :class:`InputError` if the source does not exist or cannot be read, or the dataset holds no such text.
     """
     if source == PYTHON_TOPICS:
         return _python_topics()
@@ -104,10 +83,7 @@ def write_text(text: Text, path: str | Path) -> None:
 def load_text(path: str | Path) -> Text:
     """Read what :func:`write_text` wrote.
 
-    Raises
-    ------
-    InputError
-        If the system cannot read the file, or it is no such JSON, of another version, or its text has been changed.
+    Raises :class:`InputError` if the system cannot read it, or it is no such JSON, of another version, or changed.
     """
     data = read_bytes(path)
     try:

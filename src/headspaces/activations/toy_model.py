@@ -29,6 +29,7 @@ from tqdm import tqdm
 
 from headspaces.errors import InputError
 from headspaces.files import whole_file
+from headspaces.text_tables import write_text
 from headspaces.threads import worker_count
 
 ARCHITECTURE = "AttentionOnlyTransformer"
@@ -41,18 +42,9 @@ logger = logging.getLogger(__name__)
 class ToyConfig:
     """Shape and training of the model.
 
-    Attributes
-    ----------
-    n_layer, n_head, n_embd
-        Layers, heads a layer, width of the residual stream.
-    vocab_size, n_positions
-        Number of tokens; length of a sequence.
-    shortest_period
-        Sequences repeat after a random number of tokens, from this to half of their length.
-    batch, steps, learning_rate, weight_decay
-        Of AdamW with a warm-up and a cosine decay; weights decay in the heads' maps only.
-    position_rate
-        How many times faster the position embeddings learn: they must outgrow the tokens' noise in queries and keys.
+    Sequences repeat after a random number of tokens, from ``shortest_period`` to half of their length. AdamW has a
+    warm-up and a cosine decay; weights decay in the heads' maps only. Position embeddings learn ``position_rate`` times
+    faster: they must outgrow the tokens' noise in queries and keys.
     """
 
     n_layer: int = 2
@@ -149,9 +141,7 @@ def repeated_sequences(config: ToyConfig, n: int, generator: torch.Generator) ->
 def train(config: ToyConfig, seed: int) -> tuple[ToyModel, list[float]]:
     """Train the model; the same seed gives the same model on the same machine.
 
-    Returns
-    -------
-    The model, and the loss of every step in nats per token, first copies included.
+    With it comes the loss of every step in nats per token, first copies included.
     """
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
@@ -195,8 +185,7 @@ def save_toy(model: ToyModel, folder: str | Path, seed: int) -> None:
     tensors = {f"transformer.{name}": tensor.contiguous() for name, tensor in model.state_dict().items()}
     with whole_file(Path(folder) / "model.safetensors") as path:
         path.write_bytes(save(tensors, metadata={"format": "pt"}))
-    with whole_file(Path(folder) / "config.json") as path:
-        path.write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    write_text(json.dumps(config, indent=1) + "\n", Path(folder) / "config.json")
 
 
 def is_toy(folder: str | Path) -> bool:
@@ -211,10 +200,7 @@ def is_toy(folder: str | Path) -> bool:
 def load_toy(folder: str | Path) -> ToyModel:
     """Read a model of :func:`save_toy`.
 
-    Raises
-    ------
-    InputError
-        If the folder holds no such model or its tensors do not fit the configuration.
+    Raises :class:`InputError` if the folder holds no such model or its tensors do not fit the configuration.
     """
     if not is_toy(folder):
         raise InputError(
@@ -233,14 +219,11 @@ def load_toy(folder: str | Path) -> ToyModel:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train a model and write it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m headspaces.activations.toy_model", description=str(__doc__).split("\n\n")[0]
-    )
+    prog, description = "python -m headspaces.activations.toy_model", str(__doc__).split("\n\n")[0]
+    parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("folder", type=Path, help="folder to write, made where it does not exist")
     parser.add_argument("--seed", type=int, default=0, help="of the weights' start and of the sequences (default 0)")
-    parser.add_argument(
-        "--steps", type=int, default=ToyConfig.steps, help=f"training steps (default {ToyConfig.steps})"
-    )
+    parser.add_argument("--steps", type=int, default=ToyConfig.steps, help="training steps (default %(default)s)")
     chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(worker_count())

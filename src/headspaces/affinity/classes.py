@@ -26,14 +26,8 @@ PATTERN_SCORE = 0.4
 class HeadClasses:
     """A set of head classes.
 
-    Attributes
-    ----------
-    name
-        Of the set: its file's name.
-    names
-        Class of each head in one, by (layer, query head), in the file's order.
-    evaluated
-        The heads that count as the circuit's in PK's tables.
+    ``names`` has the class of each head in one, by (layer, query head), in the file's order; ``evaluated`` are the
+    heads that count as the circuit's in PK's tables; ``name`` is the file's.
     """
 
     name: str
@@ -49,18 +43,9 @@ class HeadClasses:
 def read_head_classes(path: str | Path, shape: Shape | None = None) -> HeadClasses:
     """Read a set of head classes: a table with tabs, one head a row, lines with ``#`` are comments.
 
-    Parameters
-    ----------
-    path
-        File with the columns ``class``, ``layer``, ``head``, ``evaluated`` (yes or no), ``origin`` (where the label is
-        from).
-    shape
-        Of the model, against which layers and heads are checked.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, a column is missing or unknown, a value is wrong, or a head occurs twice.
+    The columns are ``class``, ``layer``, ``head``, ``evaluated`` (yes or no) and ``origin`` (where the label is from);
+    layers and heads are checked against a model's shape where it is given. Raises :class:`InputError` if the file
+    cannot be read, a column is missing or unknown, a value is wrong, or a head occurs twice.
     """
     path = Path(path)
     try:
@@ -137,18 +122,14 @@ def stored_head_classes(arrays: Mapping[str, np.ndarray]) -> HeadClasses | None:
     classed = [(int(layer), int(head)) for layer, head in np.argwhere(index >= 0)]
     heads = sorted(classed, key=lambda head: (index[head], head))
     names = {head: order[index[head]] for head in heads}
-    return HeadClasses(
-        arrays["head_classes/set"].item().decode(), names, frozenset(head for head in heads if counts[head])
-    )
+    evaluated = frozenset(head for head in heads if counts[head])
+    return HeadClasses(arrays["head_classes/set"].item().decode(), names, evaluated)
 
 
 def classes_by_pattern(scores: Mapping[str, Float[np.ndarray, "_layer _head"]]) -> HeadClasses:
     """Class heads by what they attend to: the pattern with the largest score of at least :data:`PATTERN_SCORE`.
 
-    Parameters
-    ----------
-    scores
-        Arrays of :func:`headspaces.activations.attention.attention_patterns`.
+    The scores are those of :func:`headspaces.activations.attention.attention_patterns`.
     """
     stacked = np.stack([scores[name] for name in PATTERNS])
     largest = stacked.argmax(axis=0)

@@ -48,18 +48,9 @@ def unanchored_pr_area(labels: Bool[np.ndarray, " item"], scores: Float[np.ndarr
 def evaluate_heads(arrays: Mapping[str, np.ndarray], labels: Bool[np.ndarray, "layer head"]) -> pd.DataFrame:
     """Evaluate how well the largest score of a head tells the circuit's heads from the others (PK table 1).
 
-    Parameters
-    ----------
-    arrays
-        What :func:`headspaces.affinity.run.affinity` returned.
-    labels
-        Whether each head is one of the circuit's.
-
-    Returns
-    -------
-    data frame
-        ``method``, ``spaces`` (OQ, OK, OV, ``mean``), ``pr_auc`` (unanchored), ``average_precision``. Chance is the
-        fraction of the circuit's heads among all.
+    ``arrays`` are those of :func:`headspaces.affinity.run.affinity`. The frame's columns are ``method``, ``spaces``
+    (OQ, OK, OV, ``mean``), ``pr_auc`` (unanchored) and ``average_precision``; chance is the fraction of the circuit's
+    heads among all.
     """
     from sklearn.metrics import average_precision_score
 
@@ -81,19 +72,10 @@ def evaluate_pairs(arrays: Mapping[str, np.ndarray], classes: Shaped[np.ndarray,
     """Evaluate how well a score tells the pairs inside one class from all others (PK table 2).
 
     For each kind Q, K, V, O and each class: all unordered pairs of heads, positive where both are of the class.
-
-    Parameters
-    ----------
-    arrays
-        What :func:`headspaces.affinity.run.affinity` returned, with ``same_kind``.
-    classes
-        Number of each head's class; -1 for none. Classes with one head have no pair and are left out.
-
-    Returns
-    -------
-    data frame
-        ``method``, ``spaces`` (QQ, KK, VV, OO), ``head_class`` (its number), ``pr_auc`` (anchored, as scikit-learn's
-        curve is), ``roc_auc``, ``average_precision``. PK reports means over all rows of a method.
+    ``arrays`` are those of :func:`headspaces.affinity.run.affinity` with ``same_kind``; ``classes`` the number of each
+    head's class, -1 for none. Classes with one head have no pair and are left out. The frame's columns are ``method``,
+    ``spaces`` (QQ, KK, VV, OO), ``head_class`` (its number), ``pr_auc`` (anchored, as scikit-learn's curve is),
+    ``roc_auc`` and ``average_precision``. PK reports means over all rows of a method.
     """
     from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score
 

@@ -38,20 +38,9 @@ Positions: TypeAlias = dict[str, tuple[float, float]]
 def strongest_edges(arrays: Mapping[str, np.ndarray], score: str = "pk", k: int = STRONGEST) -> pd.DataFrame:
     """List the k strongest pairs of each type, the strongest first.
 
-    Parameters
-    ----------
-    arrays
-        What :func:`headspaces.affinity.run.affinity` returned.
-    score
-        Name of the score.
-    k
-        Number of edges of each type; fewer where there are fewer pairs.
-
-    Returns
-    -------
-    data frame
-        ``type``, ``source_layer``, ``source_head``, ``target_layer``, ``target_head``, the score under its own name,
-        and ``rank`` within the type from 1. Ties go to the earlier layers and heads.
+    ``arrays`` are those of :func:`headspaces.affinity.run.affinity`; there are fewer edges where there are fewer pairs.
+    The frame's columns are ``type``, ``source_layer``, ``source_head``, ``target_layer``, ``target_head``, the score
+    under its own name, and ``rank`` within the type from 1. Ties go to the earlier layers and heads.
     """
     frames = [_strongest(arrays[f"{score}/{kind}"], k).assign(type=kind) for kind in ACROSS]
     columns = ["type", "source_layer", "source_head", "target_layer", "target_head", "score", "rank"]
@@ -71,22 +60,9 @@ def _strongest(pairs: Float[np.ndarray, "source_layer target_layer source_head t
 def build_graph(edges: pd.DataFrame, score: str, shape: Shape, classes: HeadClasses | None = None) -> HeadGraph:
     """Make the directed graph of the edges.
 
-    Parameters
-    ----------
-    edges
-        What :func:`strongest_edges` returned.
-    score
-        The column that weights them.
-    shape
-        Of the model: tells whether key-value heads are shared.
-    classes
-        Known classes of heads.
-
-    Returns
-    -------
-    graph
-        Nodes have ``layer``, ``head``, ``kind`` (``query`` or ``key-value``) and ``head_class`` (empty for none); edges
-        ``type``, ``weight`` and ``rank``, and their type as key.
+    ``edges`` are those of :func:`strongest_edges`, weighted by the score; the shape tells whether key-value heads are
+    shared. Nodes have ``layer``, ``head``, ``kind`` (``query`` or ``key-value``) and ``head_class`` (empty for none);
+    edges ``type``, ``weight`` and ``rank``, and their type as key.
     """
     import networkx as nx
 
@@ -112,12 +88,9 @@ def build_graph(edges: pd.DataFrame, score: str, shape: Shape, classes: HeadClas
 def rank_hubs(graph: HeadGraph) -> pd.DataFrame:
     """List every node's degrees, the hubs first.
 
-    Returns
-    -------
-    data frame
-        ``layer``, ``head``, ``kind``, ``head_class``; ``n_edges``, ``n_in``, ``n_out``; ``weight``, ``weight_in``,
-        ``weight_out`` (sums of the score); ``pagerank`` (weighted, along the edges, damping 0.85); ``in_oq`` to
-        ``out_ov`` (edges by type); ``rank`` by number of edges, then by weight.
+    The frame's columns are ``layer``, ``head``, ``kind``, ``head_class``; ``n_edges``, ``n_in``, ``n_out``; ``weight``,
+    ``weight_in``, ``weight_out`` (sums of the score); ``pagerank`` (weighted, along the edges, damping 0.85); ``in_oq``
+    to ``out_ov`` (edges by type); ``rank`` by number of edges, then by weight.
     """
     import networkx as nx
 

@@ -50,17 +50,8 @@ def observed_counts(edges: Float[np.ndarray, " edge"], pk: Float[np.ndarray, "*p
 def divergence(reference: Float[np.ndarray, " bin"], counts: Int[np.ndarray, " bin"]) -> float:
     """Kullback-Leibler divergence ``KL(reference || observed)`` in nats.
 
-    Parameters
-    ----------
-    reference
-        Fraction of each bin.
-    counts
-        Observed pairs in each bin.
-
-    Returns
-    -------
-    float
-        Infinite where a bin is empty in which the reference expects :data:`FEW_PAIRS` or more; NaN without any pair.
+    The reference is the fraction of each bin; the counts are of observed pairs. It is infinite where a bin is empty in
+    which the reference expects :data:`FEW_PAIRS` or more; NaN without any pair.
     """
     n_pairs = int(counts.sum())
     if not n_pairs:
@@ -79,17 +70,8 @@ def informativeness(
 ) -> Float[np.ndarray, "4 4"]:
     """Divergence of every kind pair's PK from the random reference.
 
-    Parameters
-    ----------
-    pk
-        By source and target kind (``OQ``), the PK of head pairs; NaN where there is no pair.
-    d_model, d_head
-        Dimensions of the residual stream and of a head.
-
-    Returns
-    -------
-    array
-        Rows are source kinds, columns target kinds, both in the order Q, K, V, O.
+    ``pk`` has by source and target kind (``OQ``) the PK of head pairs; NaN where there is no pair. Rows are source
+    kinds, columns target kinds, both in the order Q, K, V, O.
     """
     edges = bin_edges(d_head)
     reference = random_fractions(edges, d_model, d_head)

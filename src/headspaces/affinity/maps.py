@@ -22,14 +22,8 @@ from headspaces.threads import map_in_order
 class Stacks:
     """Factors of the heads of some layers, all kinds in one array, so that any run of kinds is a part of it.
 
-    Attributes
-    ----------
-    factors
-        The heads of each layer, kind after kind.
-    columns
-        By kind, the slice of its heads.
-    to_device
-        Moves factors to the device that computes the kernel.
+    ``factors`` are the heads of each layer, kind after kind; ``columns`` the slice of each kind's heads; ``to_device``
+    moves factors to the device that computes the kernel.
     """
 
     factors: Float[np.ndarray, "layer head rows width"]
@@ -61,16 +55,7 @@ def join_kinds(
 class Maps:
     """The maps of some layers, and what the scores make of them when they first need it.
 
-    Parameters
-    ----------
-    layers
-        Consecutive layers with all kinds.
-    fold_pk
-        Whether the bases are those of the folded maps.
-    dtype
-        Of the arithmetic.
-    to_device
-        Moves factors to the device that computes the kernel.
+    The layers are consecutive and have all kinds; with ``fold_pk`` the bases are those of the folded maps.
     """
 
     def __init__(self, layers: Sequence[LayerHeads], fold_pk: bool, dtype: str, to_device: ToDevice = identity) -> None:

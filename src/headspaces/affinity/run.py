@@ -36,21 +36,11 @@ def affinity(
 ) -> dict[str, np.ndarray]:
     """Scores of all heads with all heads of later layers.
 
-    Parameters
-    ----------
-    blocks
-        Readers of the model's layers, in order. No more than two blocks and what is derived from them are in memory
-        at a time; a reader is called again for every earlier block.
-    scores
-        Those of :data:`SCORES` that are wanted beside ``pk``.
-    same_kind
-        Whether the scores between maps of one kind are wanted too (PK table 2). ``cs`` has none.
-    fold_pk
-        Whether the norms are folded into the spaces of ``pk``.
-    dtype
-        Of the arithmetic: ``float64`` or ``float32``.
-    to_device
-        Moves factors to the device that computes the kernel. What makes the factors, and Procrustes, are LAPACK's.
+    Every block reads consecutive layers of the model, in order. No more than two blocks and what is derived from them
+    are in memory at a time; a reader is called again for every earlier block. ``scores`` of :data:`SCORES` are wanted
+    beside ``pk``, and with ``same_kind`` those between maps of one kind (PK table 2; ``cs`` has none). With ``fold_pk``
+    the norms are folded into the spaces of ``pk``; ``dtype`` of the arithmetic is ``float64`` or ``float32``. What
+    makes the factors, and Procrustes, are LAPACK's on any device. Raises :class:`InputError` if the model lacks a kind.
 
     Returns
     -------
@@ -70,11 +60,6 @@ def affinity(
         NaN where the target layer is not later. K and V are by key-value head, except in ``cs``: W_QK and W_OV belong
         to query heads. A head whose map is zero has PK and Procrustes 0 with all others and no value (NaN) in the
         other scores.
-
-    Raises
-    ------
-    InputError
-        If the model lacks a kind.
     """
     parts: dict[str, dict[tuple[int, int], np.ndarray]] = {}
     for i in range(len(blocks)):

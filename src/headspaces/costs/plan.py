@@ -9,9 +9,8 @@ from pathlib import Path
 
 from headspaces.costs.requests import n_threads, stage_cost
 from headspaces.costs.stages import MIB, NULL_MODELS, STAGES, START_SECONDS, Workload, n_parameters
-from headspaces.files import whole_file
 from headspaces.study.models import Model
-from headspaces.text_tables import markdown_table, write_csv
+from headspaces.text_tables import markdown_table, write_csv, write_text
 from headspaces.weights.headers import Headers
 from headspaces.weights.headers_file import load_headers
 from headspaces.weights.hub.repository import bytes_to_fetch
@@ -119,8 +118,7 @@ def write_plan(rows: Sequence[PlannedStage], machine: Machine, table: str | Path
     """Write the plan as a table of tab-separated values and as a page in Markdown; return the page."""
     text, columns = plan_page(rows, machine), [field.name for field in fields(PlannedStage)]
     write_csv(columns, ([*astuple(row)[:-1], f"{row.seconds:.1f}"] for row in rows), table, delimiter="\t")
-    with whole_file(page) as beside:
-        beside.write_text(text, encoding="utf-8")
+    write_text(text, page)
     return text
 
 
@@ -165,10 +163,8 @@ def _cost_cells(rows: Sequence[PlannedStage]) -> list[str]:
 
 
 def _page_table(heading: str, cells: Iterable[Sequence[str]]) -> list[str]:
-    names = heading.split(" | ")
-    return markdown_table(
-        names, cells, [name not in ("model", "stage", "layout", "kinds", "known from") for name in names]
-    )
+    names, words = heading.split(" | "), ("model", "stage", "layout", "kinds", "known from")
+    return markdown_table(names, cells, [name not in words for name in names])
 
 
 def _size_text(n_bytes: int) -> str:

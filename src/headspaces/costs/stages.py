@@ -218,8 +218,9 @@ def _affinity(model: Model, work: Workload) -> Cost:
     results = 8 * shape.n_layers**2 * (size.heads**2 + 3 * shape.n_query_heads**2) + 5 * size.square
     by_query_head = 4 * shape.n_query_heads / size.heads
     held = min(2, len(model.blocks)) * size.block * (4 + 2 * by_query_head)
-    number, layers = number_bytes(model.nulls_dtype), round(size.block_share * shape.n_layers)
-    heads = min(2, len(model.blocks)) * layers * max(size.heads, 4 * shape.n_query_heads)
+    number = number_bytes(model.nulls_dtype)
+    layers = min(2, len(model.blocks)) * round(size.block_share * shape.n_layers)
+    heads = layers * max(size.heads, 4 * shape.n_query_heads)
     gpu = heads * shape.d_model * d * number + size.kernel_bytes(heads, heads**2 // 2, number)
     return Cost(PROCESS + work.threads * TILES + held + 2 * results, results, operations, gpu=gpu)
 
@@ -279,4 +280,3 @@ STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
         _attention,
     )
 }
-"""By stage, what it costs for a model."""

@@ -35,20 +35,10 @@ def pairs_within(
 ) -> tuple[Float[np.ndarray, " pair"], float]:
     """Squared overlaps (PK) of all unordered pairs of a stack, and the smallest principal angle of all.
 
-    Parameters
-    ----------
-    bases
-        Orthonormal bases, numpy or torch; columns beyond a space's rank are zero.
-    ranks
-        Their ranks.
-
-    Returns
-    -------
-    squared
-        PK of the pairs i < j, by i, then j, in the order of ``numpy.triu_indices(n, 1)``.
-    angle
-        In degrees; NaN where no pair has two spaces that are not empty. As exact as
-        :func:`headspaces.geometry.angles.smallest_angles` in the arithmetic of the bases.
+    Bases are orthonormal, numpy or torch; columns beyond a space's rank are zero. The overlaps of the pairs i < j stand
+    by i, then j, in the order of ``numpy.triu_indices(n, 1)``; the angle is in degrees, NaN where no pair has two
+    spaces that are not empty, and as exact as :func:`headspaces.geometry.angles.smallest_angles` in the arithmetic of
+    the bases.
     """
     xp = array_namespace(bases)
     n, d_model, d_head = bases.shape

@@ -20,12 +20,9 @@ NormKind = Literal["layernorm", "rmsnorm", "none"]
 class Norm:
     """The linear part of a normalisation layer: ``diag(gain) P_c``, without the division by sigma and the bias.
 
-    Attributes
-    ----------
-    kind
-        ``layernorm`` subtracts the mean first (``P_c = I - 11^T/D``), ``rmsnorm`` does not, ``none`` is the identity.
-    gain
-        Factor of every residual dimension as the model applies it (an offset of 1 is already added); None for ones.
+    ``layernorm`` subtracts the mean first (``P_c = I - 11^T/D``), ``rmsnorm`` does not, ``none`` is the identity.
+    ``gain`` is the factor of every residual dimension as the model applies it (an offset of 1 is already added); None
+    for ones.
     """
 
     kind: NormKind
@@ -41,17 +38,10 @@ class Norm:
 class LayerHeads:
     """The heads of one layer.
 
-    Attributes
-    ----------
-    layer
-        Number of the layer in the model, from 0.
-    factors
-        By kind (``O``, ``Q``, ``K``, ``V``), float64, unfolded: ``W_O`` or ``W_X^T`` of every head. K and V have one
-        head per key-value head, never repeated.
-    read_norm
-        The norm between the residual stream and the query, key and value projections.
-    write_norm
-        A norm on the attention's output before it is added to the residual stream (Gemma 2 and 3, OLMo 2), or None.
+    ``factors`` are by kind (``O``, ``Q``, ``K``, ``V``) in float64 and unfolded: ``W_O`` or ``W_X^T`` of every head. K
+    and V have one head per key-value head, never repeated. ``read_norm`` stands between the residual stream and the
+    query, key and value projections, ``write_norm`` on the attention's output before it is added to the stream (Gemma 2
+    and 3, OLMo 2).
     """
 
     layer: int
@@ -63,20 +53,9 @@ class LayerHeads:
 def fold(heads: LayerHeads, kind: str) -> Float[np.ndarray, "head d_model d_head"]:
     """Fold the norm's linear part into one kind's factors (RW section 2.2).
 
-    A read through a norm is ``W (diag(gain) P_c x / sigma + bias)``: its space is spanned by ``P_c diag(gain) W^T``.
-    A write through a norm is ``diag(gain) P_c W_O y / sigma + bias``. Sigma scales a whole token and the biases shift
-    it, so neither changes a space.
-
-    Parameters
-    ----------
-    heads
-        One layer.
-    kind
-        ``O``, ``Q``, ``K`` or ``V``.
-
-    Returns
-    -------
-    The folded factors; the unfolded array itself where there is nothing to fold.
+    A read through a norm is ``W (diag(gain) P_c x / sigma + bias)``: its space is spanned by ``P_c diag(gain) W^T``. A
+    write through a norm is ``diag(gain) P_c W_O y / sigma + bias``. Sigma scales a whole token and the biases shift it,
+    so neither changes a space. Where there is nothing to fold it is the unfolded array itself.
     """
     factors = heads.factors[kind]
     if kind == "O":

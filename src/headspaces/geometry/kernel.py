@@ -80,14 +80,7 @@ def rectangle_overlaps(
 ) -> list[Float[np.ndarray, "_ _"]]:
     """Squared overlaps of chosen rectangles of the head-by-head matrix; a head's operator is formed once for all.
 
-    Parameters
-    ----------
-    stacks
-        Stacks of factors over one residual stream. Heads are numbered through all stacks in order.
-    rectangles
-        Pairs of slices into that numbering.
-    algorithm
-        As in :func:`squared_overlaps`.
+    Heads are numbered through all stacks in order; rectangles are pairs of slices into that numbering.
     """
     if not rectangles:
         return []
@@ -100,11 +93,8 @@ def operation_counts(stacks: Sequence[Float[Array, "_ d_model _"]], rectangles: 
     widths = np.concatenate([np.full(stack.shape[0], stack.shape[2]) for stack in stacks])
     d_model = stacks[0].shape[1]
     pairs = sum(len(widths[rows]) * len(widths[columns]) for rows, columns in rectangles)
-    columns_product = sum(int(widths[rows].sum()) * int(widths[columns].sum()) for rows, columns in rectangles)
-    return {
-        "gram": 2 * d_model * columns_product,
-        "operator": d_model**2 * (pairs + int(widths.sum())),
-    }
+    products = sum(int(widths[rows].sum()) * int(widths[columns].sum()) for rows, columns in rectangles)
+    return {"gram": 2 * d_model * products, "operator": d_model**2 * (pairs + int(widths.sum()))}
 
 
 def cheaper_algorithm(stacks: Sequence[Float[Array, "_ d_model _"]], rectangles: Sequence[Rectangle]) -> str:

@@ -21,13 +21,9 @@ def observed_overlaps(
 ) -> dict[str, np.ndarray]:
     """Overlaps, smallest angles, ranks and direct sums of all head pairs.
 
-    Parameters
-    ----------
-    blocks
-        Blocks of layers as :func:`headspaces.geometry.bases.block_bases` makes them, in order. Where only writes are
-        known, no more than one block is held at a time; else all bases, and the reads' once more.
-    to_device
-        Moves arrays to the device that computes the kernel and the products of bases.
+    Blocks of layers are as :func:`headspaces.geometry.bases.block_bases` makes them, in order. Where only writes are
+    known, no more than one block is held at a time; else all bases, and the reads' once more. The device computes the
+    kernel and the products of bases.
 
     Returns
     -------
@@ -90,23 +86,11 @@ def composition_scores(
 ) -> dict[str, np.ndarray]:
     """Score how strongly every writer's map composes with every later reader's, from the maps themselves.
 
-    Parameters
-    ----------
-    read
-        Reads the heads of all layers in order. Called once for the bare maps and once for those with the norms' linear
-        part, so that one set of them is in memory at a time.
-    dtype
-        Of the arithmetic.
-    to_device
-        Moves the maps to the device that computes the kernel.
-
-    Returns
-    -------
-    dict
-        ``cross/O{Y}/simple_composition``, ``||W_X W_O|| / (||W_X|| ||W_O||)`` of the bare maps, and
-        ``cross/O{Y}/weighted``, RW's spectrally weighted score ``D ||R^T B||^2 / (||R||^2 ||B||^2)`` of the folded ones
-        (appendix G): [writer_layer, reader_layer, writer_head, reader_head], NaN unless the reader is later, or where a
-        map is zero.
+    ``read`` reads the heads of all layers in order. It is called once for the bare maps and once for those with the
+    norms' linear part, so that one set of them is in memory at a time. ``cross/O{Y}/simple_composition`` is ``||W_X
+    W_O|| / (||W_X|| ||W_O||)`` of the bare maps, ``cross/O{Y}/weighted`` RW's spectrally weighted score ``D ||R^T B||^2
+    / (||R||^2 ||B||^2)`` of the folded ones (appendix G): [writer_layer, reader_layer, writer_head, reader_head], NaN
+    unless the reader is later, or where a map is zero.
     """
     arrays = {}
     for folded in (False, True):

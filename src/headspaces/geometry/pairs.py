@@ -25,13 +25,8 @@ GPU_LEAF_HEADS = 256
 class LayerPairs:
     """Squared overlaps of a model's heads.
 
-    Attributes
-    ----------
-    within
-        By kind: ``(layer, head, head)``, all pairs of one kind in one layer.
-    across
-        By source and target kind (``"OQ"``): ``(source_layer, target_layer, source_head, target_head)``, NaN where the
-        target layer is not later.
+    ``within`` has by kind all pairs of one kind in one layer; ``across`` by source and target kind (``"OQ"``) all pairs
+    of layers, NaN where the target layer is not later.
     """
 
     within: dict[str, Float[np.ndarray, "layer head head"]]
@@ -49,24 +44,11 @@ def layer_overlaps(
 ) -> LayerPairs:
     """Squared overlaps inside each layer and from every layer's sources to every later layer's targets, in one pass.
 
-    Parameters
-    ----------
-    factors
-        By kind, a stack of factors per layer.
-    within
-        Kinds whose pairs inside a layer are wanted.
-    sources, targets
-        Kinds of the earlier and of the later head. Kinds without factors are left out.
-    algorithm
-        As in :func:`headspaces.geometry.kernel.squared_overlaps`.
-    to_device
-        Moves the factors to the device that computes, once they are side by side.
-
-    Notes
-    -----
-    The triangle of layer pairs with a later target is cut into rectangles by halving (first half of the layers against
-    the second half, then each half by itself), down to :data:`LEAF_HEADS`: the few pairs too many that the last
-    rectangles hold cost less than smaller products would.
+    ``factors`` has by kind a stack of factors per layer, ``within`` the kinds whose pairs inside a layer are wanted,
+    ``sources`` and ``targets`` the kinds of the earlier and of the later head; kinds without factors are left out.
+    Factors move to the device once they are side by side. The triangle of layer pairs with a later target is cut into
+    rectangles by halving (first half of the layers against the second half, then each half by itself), down to
+    :data:`LEAF_HEADS`: the few pairs too many that the last rectangles hold cost less than smaller products would.
     """
     n_layers = next(iter(factors.values())).shape[0]
     within, sources, targets = (

@@ -46,17 +46,9 @@ def _dimensions(d_model: int, d_head: int, other: int | None) -> tuple[int, int]
 def pair_statistics(rho: Float[np.ndarray, "*conditions pair"]) -> dict[str, Float[np.ndarray, "*conditions"]]:
     """Spread, mean, median and 95th percentile of rho over the pairs of each condition.
 
-    Parameters
-    ----------
-    rho
-        Overlaps, the pairs along the last axis; NaN pairs (a space of dimension zero) are left out.
-
-    Returns
-    -------
-    dict of arrays
-        ``spread``: standard deviation with ddof = 0, exactly 0 where rho is constant to rounding (range at most
-        1e-12); ``mean``; ``median`` and ``p95``: quantiles with linear interpolation. NaN where a condition has no
-        defined pair.
+    NaN pairs (a space of dimension zero) are left out. ``spread`` is the standard deviation with ddof = 0, exactly 0
+    where rho is constant to rounding (range at most 1e-12); ``median`` and ``p95`` are quantiles with linear
+    interpolation. NaN where a condition has no defined pair.
     """
     conditions = rho.shape[:-1]
     if rho.size == 0:
@@ -151,18 +143,9 @@ def rho_differences(
     """Differences of two models' overlaps, pair by pair, over everything given (RW section 5.5).
 
     An overlap does not change when both spaces are rotated together: equal overlaps do not say that the spaces stayed
-    where they were.
-
-    Parameters
-    ----------
-    one, other
-        Overlaps of the same pairs of heads in both models; pairs that are undefined in either are left out.
-
-    Returns
-    -------
-    dict
-        ``n_pairs``; ``max_abs_difference`` and ``median_abs_difference``; ``max_relative_difference``, relative to the
-        first model's overlap (infinite where only that is zero). NaN without a pair.
+    where they were. Pairs that are undefined in either model are left out. ``n_pairs`` are left;
+    ``max_relative_difference`` is relative to the first model's overlap (infinite where only that is zero). NaN without
+    a pair.
     """
     defined = np.isfinite(one) & np.isfinite(other)
     difference, size = np.abs(one - other)[defined], one[defined]

@@ -15,10 +15,7 @@ from headspaces.weights.layout import Layout
 def model_attributes(metadata: Mapping[str, str]) -> dict[str, str | int]:
     """Root attributes of a file made from a block of weights.
 
-    Parameters
-    ----------
-    metadata
-        As :func:`headspaces.weights.blocks.read_metadata` gives it.
+    ``metadata`` is that of :func:`headspaces.weights.blocks.read_metadata`.
     """
     return {
         "source": metadata["source"],
@@ -36,16 +33,9 @@ def model_attributes(metadata: Mapping[str, str]) -> dict[str, str | int]:
 def joined(blocks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Attributes of what is made from all blocks of a model, which must be of one making and complete.
 
-    Parameters
-    ----------
-    blocks
-        Root attributes by the blocks' paths, in the order of the layers.
-
-    Raises
-    ------
-    DamagedFileError
-        If a block is of another checkpoint or other settings than the first, or of other layers than its place says:
-        a file was swapped.
+    ``blocks`` has root attributes by the blocks' paths, in the order of the layers. Raises :class:`DamagedFileError` if
+    a block is of another checkpoint or other settings than the first, or of other layers than its place says: a file
+    was swapped.
     """
     own = ("first_layer", "block_layers", "weights_sha256")
     first = next(iter(blocks.values()))
@@ -67,18 +57,8 @@ def joined(blocks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def checked_weights(blocks: Mapping[str, Mapping[str, str]], source: str) -> dict[str, dict[str, Any]]:
     """Attributes of all blocks of a model's weights, by their paths: all of that source, each of its own layers.
 
-    Parameters
-    ----------
-    blocks
-        What each block says of itself, as :func:`headspaces.weights.blocks.read_metadata` gives it, in the order of the
-        layers.
-    source
-        Where the model is.
-
-    Raises
-    ------
-    DamagedFileError
-        If a block is another model's or of other layers: a file was swapped.
+    ``blocks`` has what :func:`headspaces.weights.blocks.read_metadata` gives, in the order of the layers. Raises
+    :class:`DamagedFileError` if a block is another model's or of other layers: a file was swapped.
     """
     attributes = {path: model_attributes(metadata) for path, metadata in blocks.items()}
     for path, found in attributes.items():

@@ -27,17 +27,9 @@ LONGEST_INTERVAL = 180
 def check_job_states(status_command: str | None, check_seconds: int) -> None:
     """Make sure that the states of jobs can be asked for.
 
-    Parameters
-    ----------
-    status_command
-        ``sacct``, ``squeue``, or None for the plugin's choice.
-    check_seconds
-        The plugin's setting ``init-seconds-before-status-checks``.
-
-    Raises
-    ------
-    InputError
-        If they cannot; the message names the setting that helps.
+    ``status_command`` is ``sacct``, ``squeue``, or None for the plugin's choice; ``check_seconds`` its setting
+    ``init-seconds-before-status-checks``. Raises :class:`InputError` if they cannot; the message names the setting that
+    helps.
     """
     memory = _queue_memory()
     remembers = memory is not None and memory > LONGEST_INTERVAL

@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Float, Int
 from markupsafe import Markup
 
-from headspaces.files import whole_file
 from headspaces.report.html import render_page
 from headspaces.report.results import Comparison, ModelResults
 from headspaces.spaces import NULLS
@@ -32,6 +31,13 @@ PAIR_BUDGET = 450_000
 """Pairs of all comparisons together whose values the page holds: about 7 MB."""
 QUANTILES = 1001
 """Quantiles that stand for the null samples' pairs."""
+
+FACTS = {
+    "source": "source", "revision": "revision", "n_layers": "layers", "n_query_heads": "query heads",
+    "n_kv_heads": "key-value heads", "d_model": "d_model", "d_head": "d_head", "norm": "norm",
+    "fold": "norm folded into reads", "rank_rtol": "relative tolerance of ranks", "package_version": "headspaces",
+}  # fmt: skip
+"""Attributes that the page shows, and what it calls them."""
 
 # Values of 16 bits between fixed ends: steps of 1.5e-5 in rho and 0.0014 degrees. The last code is "undefined".
 _UNDEFINED = 2**16 - 1
@@ -54,18 +60,9 @@ def principal_cosines(
 ) -> dict[str, Float[np.ndarray, "pair angle"]]:
     """Cosines of all principal angles of the strongest pairs of every comparison.
 
-    Parameters
-    ----------
-    overlaps, attributes
-        The model's overlaps file.
-    read_basis
-        Gives the orthonormal bases of one kind and layer (:func:`stored_bases`); columns beyond a rank are zero.
-
-    Returns
-    -------
-    dict of arrays
-        By comparison (``O`` … ``OV``), in the order of :func:`pairs_with_curves`: cosines in descending order, NaN
-        beyond the smaller of the two ranks.
+    ``read_basis`` gives the orthonormal bases of one kind and layer (:func:`stored_bases`); columns beyond a rank are
+    zero. They are, by comparison (``O`` … ``OV``) and in the order of :func:`pairs_with_curves`, cosines in descending
+    order, NaN beyond the smaller of the two ranks.
     """
     read = lru_cache(maxsize=8)(read_basis)
     results = ModelResults(str(attributes["model"]), attributes, overlaps)
@@ -74,20 +71,18 @@ def principal_cosines(
 
 def stored_bases(paths: Sequence[str | Path]) -> ReadBasis:
     """Read bases from a model's files, in the order of its layers; three kinds of a file are held at a time."""
-    first: list[tuple[int, str | Path]] = []
-    n_layers = 0
+    places: list[tuple[str | Path, int]] = []
     for path in paths:
-        first.append((n_layers, path))
         rank = next(name for name in dataset_names(path, "bases") if name.startswith("rank/"))
-        n_layers += len(read_arrays(path, "bases", [rank])[rank])
+        places += [(path, index) for index in range(len(read_arrays(path, "bases", [rank])[rank]))]
 
     @lru_cache(maxsize=3)
     def read(path: str | Path, kind: str) -> np.ndarray:
         return read_arrays(path, "bases", [f"{kind}/basis"])[f"{kind}/basis"]
 
     def basis(kind: str, layer: int) -> np.ndarray:
-        start, path = next((start, path) for start, path in reversed(first) if start <= layer)
-        return np.asarray(read(path, kind)[layer - start])
+        path, index = places[layer]
+        return np.asarray(read(path, kind)[index])
 
     return basis
 
@@ -128,32 +123,6 @@ def _grid(comparison: Comparison) -> tuple[int, int]:
     return int(rows), int(columns)
 
 
-def write_atlas(
-    overlaps: Mapping[str, np.ndarray],
-    attributes: Mapping[str, Any],
-    path: str | Path,
-    *,
-    nulls: Mapping[str, np.ndarray] | None = None,
-    cosines: Mapping[str, Float[np.ndarray, "pair angle"]] | None = None,
-) -> None:
-    """Write a model's page, whole or not at all.
-
-    Parameters
-    ----------
-    overlaps, attributes
-        Arrays and root attributes of the model's overlaps file.
-    path
-        The HTML file.
-    nulls
-        Arrays of its nulls file: each layer's and layer pair's null samples are then shown beside the observed value.
-    cosines
-        Principal angles of the strongest pairs, from :func:`principal_cosines`.
-    """
-    page = atlas_page(overlaps, attributes, nulls=nulls, cosines=cosines)
-    with whole_file(path) as beside:
-        beside.write_text(page, encoding="utf-8", newline="\n")
-
-
 def atlas_page(
     overlaps: Mapping[str, np.ndarray],
     attributes: Mapping[str, Any],
@@ -161,12 +130,16 @@ def atlas_page(
     nulls: Mapping[str, np.ndarray] | None = None,
     cosines: Mapping[str, Float[np.ndarray, "pair angle"]] | None = None,
 ) -> str:
-    """Return a model's page; parameters as in :func:`write_atlas`."""
+    """Return a model's page, from the arrays and root attributes of its overlaps file.
+
+    With the arrays of its nulls file each layer's and layer pair's null samples are shown beside the observed value,
+    and with :func:`principal_cosines` the strongest pairs' angles.
+    """
     results = ModelResults(str(attributes["model"]), attributes, overlaps, nulls)
     return render_page(
         "atlas",
         name=results.name,
-        facts=_facts(attributes),
+        facts=[(label, str(attributes[name])) for name, label in FACTS.items() if name in attributes],
         data=Markup(script_json(_data(results, cosines or {}))),  # noqa: S704 (escaped by script_json)
     )
 
@@ -177,23 +150,6 @@ def script_json(data: Any) -> str:
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
-
-
-def _facts(attributes: Mapping[str, Any]) -> list[tuple[str, str]]:
-    names = {
-        "source": "source",
-        "revision": "revision",
-        "n_layers": "layers",
-        "n_query_heads": "query heads",
-        "n_kv_heads": "key-value heads",
-        "d_model": "d_model",
-        "d_head": "d_head",
-        "norm": "norm",
-        "fold": "norm folded into reads",
-        "rank_rtol": "relative tolerance of ranks",
-        "package_version": "headspaces",
-    }
-    return [(label, str(attributes[name])) for name, label in names.items() if name in attributes]
 
 
 def _data(results: ModelResults, cosines: Mapping[str, np.ndarray]) -> Packed:
@@ -267,20 +223,15 @@ def _nulls(comparison: Comparison) -> Packed | None:
     for null in NULLS:
         spread, mean = comparison.nulls[null]["spread"], comparison.nulls[null]["mean"]
         statistics = {
-            "spread_mean": spread.mean(axis=0),
-            "spread_largest": spread.max(axis=0),
-            "mean_mean": mean.mean(axis=0),
-            "mean_smallest": mean.min(axis=0),
-            "mean_largest": mean.max(axis=0),
-        }
+            "spread_mean": spread.mean(axis=0), "spread_largest": spread.max(axis=0), "mean_mean": mean.mean(axis=0),
+            "mean_smallest": mean.min(axis=0), "mean_largest": mean.max(axis=0),
+        }  # fmt: skip
         packed[null] = {name: _packed(values, "") for name, values in statistics.items()}
     pairs = comparison.null_pairs()
     if pairs is not None and all(np.isfinite(pairs.rho[null]).any() for null in NULLS):
         grid = np.linspace(0, 1, QUANTILES)
-        packed["pairs"] = {
-            "layer": pairs.layer,
-            **{null: _packed(np.nanquantile(pairs.rho[null], grid), "rho") for null in NULLS},
-        }
+        quantiles = {null: _packed(np.nanquantile(pairs.rho[null], grid), "rho") for null in NULLS}
+        packed["pairs"] = {"layer": pairs.layer, **quantiles}
     return packed
 
 

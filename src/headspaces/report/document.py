@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from headspaces.files import whole_file
-from headspaces.text_tables import escape_markdown, markdown_table
+from headspaces.text_tables import escape_markdown, markdown_table, write_text
 
 MISSING = "–"
 """What is printed where there is no value."""
@@ -19,13 +18,8 @@ MISSING = "–"
 class TextTable:
     """A table as it is printed.
 
-    Attributes
-    ----------
-    header, rows
-        What the cells say.
-    keys
-        By column, the number that each cell sorts by, as JavaScript reads it, or None where a cell has none; None for a
-        column of text.
+    ``keys`` has by column the number that each cell sorts by, as JavaScript reads it, or None where a cell has none;
+    None for a column of text.
     """
 
     header: Sequence[str]
@@ -49,12 +43,7 @@ def text_table(
 ) -> TextTable:
     """Make a table of printed cells; numbers sort by what is printed.
 
-    Parameters
-    ----------
-    header, rows
-        What the cells say.
-    numeric
-        By column, whether it is one of numbers; by default where all its cells are numbers or missing.
+    ``numeric`` says by column whether it is one of numbers; by default where all its cells are numbers or missing.
     """
     columns = [[row[index] for row in rows] for index in range(len(header))]
     if numeric is None:
@@ -85,14 +74,7 @@ def _printed_key(cell: str) -> str | None:
 class Section:
     """A table with what is said about it.
 
-    Attributes
-    ----------
-    table
-        Its rows.
-    heading, title
-        What stands above it: a heading of its own, a caption.
-    paragraphs, notes
-        What is said above and below it.
+    Heading, title (a caption) and paragraphs stand above it, notes below.
     """
 
     table: TextTable
@@ -105,8 +87,7 @@ class Section:
 def write_sections(sections: Sequence[Section], markdown_path: str | Path, data_path: str | Path) -> None:
     """Write sections as a page in Markdown and as JSON, each file whole or not at all."""
     for path, text in ((markdown_path, markdown(sections)), (data_path, json.dumps(list(map(asdict, sections))))):
-        with whole_file(path) as beside:
-            beside.write_text(text, encoding="utf-8")
+        write_text(text, path)
 
 
 def read_sections(path: str | Path) -> list[Section]:

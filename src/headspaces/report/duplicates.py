@@ -6,15 +6,16 @@ trajectory flat and two seeds alike. Nothing else of the pipeline would notice.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from headspaces.text_tables import write_csv
 from headspaces.weights.blocks import read_metadata
@@ -29,16 +30,8 @@ by less."""
 class Duplicate:
     """Two models that share weights.
 
-    Attributes
-    ----------
-    model, other
-        Their names.
-    n_same_tensors
-        Attention matrices that are byte for byte the same under the same name.
-    n_common_tensors
-        Matrices that both have under one name.
-    max_rho_difference
-        Largest difference of any overlap within a layer; NaN where the shapes differ, or nothing can be told from them.
+    Attention matrices of one name in both are common, byte for byte equal ones the same. ``max_rho_difference`` is the
+    largest difference of any overlap within a layer; NaN where the shapes differ, or nothing can be told from them.
     """
 
     model: str
@@ -79,13 +72,8 @@ def find_duplicates(
 ) -> list[Duplicate]:
     """Find the pairs of models that share a matrix, or all of whose overlaps within layers are the same.
 
-    Parameters
-    ----------
-    sums
-        By model, what :func:`tensor_sums` gives.
-    rho
-        By model and dataset, ``[layer, head, head]``: the same weights in another number format have other bytes and
-        the same overlaps.
+    ``sums`` has by model what :func:`tensor_sums` gives; ``rho`` by model and dataset [layer, head, head]: the same
+    weights in another number format have other bytes and the same overlaps.
     """
     found = []
     for model, other in combinations(sums, 2):
@@ -116,11 +104,6 @@ def write_duplicates(found: Sequence[Duplicate], path: str | Path) -> None:
 
 def read_duplicates(path: str | Path) -> list[Duplicate]:
     """Read what :func:`write_duplicates` wrote."""
-    with Path(path).open(encoding="utf-8", newline="") as file:
-        return [
-            Duplicate(
-                row["model"], row["other"], int(row["n_same_tensors"]), int(row["n_common_tensors"]),
-                float(row["max_rho_difference"]),
-            )
-            for row in csv.DictReader(file)
-        ]  # fmt: skip
+    names: Any = {"model": str, "other": str}
+    frame = pd.read_csv(path, dtype=names, keep_default_na=False, na_values={"max_rho_difference": ["nan"]})
+    return [Duplicate(*row) for row in frame.itertuples(index=False, name=None)]

@@ -13,10 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from headspaces.files import whole_file
 from headspaces.report.document import MISSING, TextTable, read_sections, text_table
 from headspaces.report.duplicates import read_duplicates
 from headspaces.report.html import render_page
@@ -32,16 +31,8 @@ _OWN = frozenset({"model", "source", "revision", "format", "format_version", "pa
 class StudyFiles:
     """The files of a study's report; those of the same name with another ending lie beside them.
 
-    Attributes
-    ----------
-    scorecard
-        ``scorecard.json``, with ``.csv`` and ``.md``.
-    duplicates
-        ``duplicates.csv``: models that turned out to be one.
-    tables, figures
-        By name: JSON, with ``.csv``, ``.md`` and ``.tex``; PNG, with ``.pdf`` and ``.csv``.
-    atlases
-        By model, its interactive page.
+    ``scorecard.json`` (``.csv``, ``.md``), ``duplicates.csv``; by name each table's JSON (``.csv``, ``.md``, ``.tex``)
+    and each figure's PNG (``.pdf``, ``.csv``); by model its interactive page.
     """
 
     scorecard: str | Path
@@ -51,8 +42,7 @@ class StudyFiles:
     atlases: Mapping[str, Path] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """A file that the page links: its address and what it is."""
 
     address: str
@@ -64,27 +54,8 @@ def by_name(paths: Iterable[str | Path]) -> dict[str, Path]:
     return {Path(path).stem: Path(path) for path in paths}
 
 
-def write_report(study: str, files: StudyFiles, record: RunRecord, path: str | Path) -> None:
-    """Write a study's page, whole or not at all.
-
-    Parameters
-    ----------
-    study
-        Its name.
-    files
-        What is shown; addresses on the page are relative to it.
-    record
-        What it was made from.
-    path
-        The HTML file.
-    """
-    page = report_page(study, files, record, Path(path).parent)
-    with whole_file(path) as beside:
-        beside.write_text(page, encoding="utf-8", newline="\n")
-
-
 def report_page(study: str, files: StudyFiles, record: RunRecord, folder: Path) -> str:
-    """Return a study's page; parameters as in :func:`write_report`, ``folder`` is where the page goes."""
+    """Return a study's page, of these files and what they were made from; addresses are relative to ``folder``."""
     return render_page(
         "report",
         study=study,
@@ -152,10 +123,8 @@ def _model_table(record: RunRecord) -> TextTable:
         "n_kv_heads": "key-value heads", "d_model": "D", "d_head": "d", "kinds": "kinds", "norm": "norm",
         "fold": "norm folded", "dtype": "arithmetic", "package_version": "headspaces",
     }  # fmt: skip
-    rows = []
-    for model, stages in record.attributes.items():
-        attributes = next(iter(stages.values()), {})
-        rows.append([model, *(_shown(attributes.get(key, MISSING)) for key in names)])
+    first = {model: next(iter(stages.values()), {}) for model, stages in record.attributes.items()}
+    rows = [[model, *(_shown(of_model.get(key, MISSING)) for key in names)] for model, of_model in first.items()]
     return text_table(["model", *names.values()], rows)
 
 
@@ -174,17 +143,11 @@ def _stage_facts(record: RunRecord) -> dict[str, dict[str, list[tuple[str, str]]
 
 def _cost_table(record: RunRecord) -> TextTable:
     header = ["stage", "model, study or text", "jobs", "seconds", "CPU seconds", "largest job (MiB)"]
-    rows = [
-        [
-            cost.stage,
-            cost.subject,
-            str(cost.n_jobs),
-            f"{cost.seconds:.1f}",
-            f"{cost.cpu_seconds:.1f}",
-            MISSING if cost.peak_mib is None else f"{cost.peak_mib:.0f}",
-        ]
-        for cost in record.costs
-    ]
+    rows = []
+    for cost in record.costs:
+        peak = MISSING if cost.peak_mib is None else f"{cost.peak_mib:.0f}"
+        times = f"{cost.seconds:.1f}", f"{cost.cpu_seconds:.1f}"
+        rows.append([cost.stage, cost.subject, str(cost.n_jobs), *times, peak])
     return text_table(header, rows)
 
 

@@ -30,14 +30,9 @@ def measured(models: Sequence[ModelResults]) -> Iterator[tuple[ModelResults, Arr
     return ((model, model.affinity) for model in models if model.affinity is not None)
 
 
-def shape_of(model: ModelResults) -> Shape:
-    """Return a model's shape from its attributes."""
-    return Shape(**{name: int(model.attributes[name]) for name in Shape.__dataclass_fields__})
-
-
 def is_gpt2(model: ModelResults, classes: HeadClasses | None = None) -> bool:
     """Whether PK's numbers for GPT-2 small belong beside a model (and a set of classes)."""
-    return shape_of(model) == GPT2_SMALL and (classes is None or classes.name == GPT2_CLASSES)
+    return model.shape == GPT2_SMALL and (classes is None or classes.name == GPT2_CLASSES)
 
 
 def with_classes(models: Sequence[ModelResults]) -> Iterator[tuple[ModelResults, Arrays, HeadClasses]]:
@@ -59,7 +54,7 @@ def graphs(models: Sequence[ModelResults], score: str) -> Iterator[tuple[ModelRe
     for model, arrays in measured(models):
         if all(f"{score}/{kind}" in arrays for kind in ACROSS):
             classes = classes_of(model)
-            yield model, classes, build_graph(strongest_edges(arrays, score), score, shape_of(model), classes)
+            yield model, classes, build_graph(strongest_edges(arrays, score), score, model.shape, classes)
 
 
 def pk_and_cs(arrays: Arrays, spaces: str) -> tuple[Float[np.ndarray, " pair"], Float[np.ndarray, " pair"]]:
@@ -68,6 +63,18 @@ def pk_and_cs(arrays: Arrays, spaces: str) -> tuple[Float[np.ndarray, " pair"], 
     pk = np.repeat(pk, cs.shape[3] // pk.shape[3], axis=3)
     defined = np.isfinite(pk) & np.isfinite(cs)
     return pk[defined], cs[defined]
+
+
+def pk_and_cs_pairs(
+    models: Sequence[ModelResults],
+) -> Iterator[tuple[ModelResults, str, Float[np.ndarray, " pair"], Float[np.ndarray, " pair"], dict[str, float]]]:
+    """Go through all models and comparisons that have pairs: PK and CS, their cut-offs and limits of the axes."""
+    for model, arrays in measured(models):
+        for spaces in (kind for kind in ACROSS if f"cs/{kind}" in arrays):
+            pk, cs = pk_and_cs(arrays, spaces)
+            if pk.size:
+                ends = zip(("pk_cutoff", "pk_limit", "cs_cutoff", "cs_limit"), (*cutoffs(pk), *cutoffs(cs)))
+                yield model, spaces, pk, cs, dict(ends)
 
 
 def cutoffs(values: Float[np.ndarray, " pair"]) -> tuple[float, float]:

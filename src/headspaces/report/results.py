@@ -6,7 +6,7 @@ A *condition* is one layer (spaces of one kind within it) or one pair of a write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 
 from headspaces.errors import check_own
 from headspaces.geometry.statistics import isotropic_mean, isotropic_sd, pair_statistics
-from headspaces.spaces import KINDS, NULLS
+from headspaces.spaces import KINDS, NULLS, READS, Shape
 from headspaces.store import dataset_names, read_arrays, read_attributes
 
 Arrays = Mapping[str, np.ndarray]
@@ -52,12 +52,8 @@ class StoredArrays(Mapping[str, np.ndarray]):
 class NullPairs:
     """Every pair of every null sample, for one layer.
 
-    Attributes
-    ----------
-    layer
-        The layer with the upper median of the layers' observed spreads.
-    rho
-        Per null model, ``random`` subspaces among them, the overlap of each pair of each sample.
+    ``layer`` is the one with the upper median of the layers' observed spreads; ``rho`` holds, by null model, ``random``
+    subspaces among them, the overlap of each pair of each sample.
     """
 
     layer: int
@@ -68,22 +64,10 @@ class NullPairs:
 class Comparison:
     """The pairs of head spaces of one kind within each layer, or of writers and readers across each layer pair.
 
-    Attributes
-    ----------
-    model
-        Whose spaces.
-    scope
-        ``within`` a layer or ``across`` two.
-    spaces
-        ``O``, ``Q``, ``K``, ``V`` within; ``OQ``, ``OK``, ``OV`` across (writer, then reader).
-    layers
-        Of each condition: the layer twice, or the writer's and the reader's.
-    rho
-        Overlap of each pair; NaN where a space has dimension zero.
-    angles
-        Smallest principal angle of each pair in degrees.
-    nulls
-        Per null model and statistic, the value of every sample: ``nulls["rotation"]["spread"]``.
+    ``scope`` is ``within`` a layer or ``across`` two; ``spaces`` are ``O``, ``Q``, ``K``, ``V`` or ``OQ``, ``OK``,
+    ``OV`` (writer, then reader). ``layers`` has of each condition the layer twice, or the writer's and the reader's.
+    ``rho`` is NaN where a space has dimension zero; ``angles`` are the smallest principal ones in degrees;
+    ``nulls["rotation"]["spread"]`` are a statistic's values in every sample.
     """
 
     model: ModelResults
@@ -138,10 +122,9 @@ class Comparison:
         nulls, place = self.model.nulls, f"pairs/{self.spaces}"
         if nulls is None or f"{place}/layer" not in nulls:
             return None
-        layer = int(nulls[f"{place}/layer"])
-        return NullPairs(
-            layer, {null: nulls[f"{place}/{null}/rho"] for null in (*NULLS, "random") if f"{place}/{null}/rho" in nulls}
-        )
+        names = {null: f"{place}/{null}/rho" for null in (*NULLS, "random")}
+        rho = {null: nulls[name] for null, name in names.items() if name in nulls}
+        return NullPairs(int(nulls[f"{place}/layer"]), rho)
 
     def has_nulls(self, statistic: str = "spread") -> bool:
         """Whether both null models have samples of a statistic."""
@@ -152,14 +135,8 @@ class Comparison:
 class ModelResults:
     """The files of one model.
 
-    Attributes
-    ----------
-    name
-        The model's name.
-    attributes
-        Root attributes of the overlaps file: shape, source, what made it.
-    overlaps, nulls, activations, affinity, attention, self_heads
-        Arrays of the stages by their path in the file; ``None`` where the stage did not run.
+    ``attributes`` are the overlaps file's root attributes: shape, source, what made it. The others are a stage's arrays
+    by their path in its file; ``None`` where the stage did not run.
     """
 
     name: str
@@ -177,6 +154,11 @@ class ModelResults:
         return "".join(kind for kind in KINDS if f"within/{kind}/rho" in self.overlaps)
 
     @property
+    def shape(self) -> Shape:
+        """The model's shape."""
+        return Shape.from_attributes(self.attributes)
+
+    @property
     def isotropic(self) -> float:
         """Expected rho of two independent uniform random subspaces, d / D."""
         return isotropic_mean(self.attributes["d_model"], self.attributes["d_head"])
@@ -191,13 +173,13 @@ class ModelResults:
         one, other = np.triu_indices(self.overlaps[f"within/{kind}/rho"].shape[1], k=1)
         rho, angles = (self.overlaps[f"within/{kind}/{quantity}"][:, one, other] for quantity in ("rho", "angle"))
         layers = np.repeat(np.arange(len(rho))[:, None], 2, axis=1)
-        return Comparison(self, "within", kind, layers, rho, angles, self._nulls(f"within/{kind}", lambda array: array))
+        return Comparison(self, "within", kind, layers, rho, angles, self._nulls(f"within/{kind}"))
 
     def across(self, kind: str) -> Comparison:
         """Compare every writer head of each layer with every reader head of each later layer."""
         writer, reader = np.triu_indices(len(self.overlaps[f"cross/O{kind}/rho"]), k=1)
         rho, angles = (self.across_values(f"O{kind}", quantity) for quantity in ("rho", "angle"))
-        nulls = self._nulls(f"cross/O{kind}", lambda array: array[:, writer, reader])
+        nulls = self._nulls(f"cross/O{kind}", (slice(None), writer, reader))
         return Comparison(self, "across", f"O{kind}", np.stack([writer, reader], axis=1), rho, angles, nulls)
 
     def across_values(self, spaces: str, quantity: str, stage: str = "overlaps") -> Float[np.ndarray, "condition pair"]:
@@ -207,55 +189,34 @@ class ModelResults:
         writer, reader = np.triu_indices(len(array), k=1)
         return np.asarray(array[writer, reader].reshape(len(writer), array.shape[2] * array.shape[3]), dtype=np.float64)
 
-    def compare_all(self) -> Iterator[Comparison]:
-        """Make all comparisons of the model: within O, Q, K, V, then across OQ, OK, OV, as far as it has the kinds."""
-        yield from (self.within(kind) for kind in self.kinds)
-        yield from self.compare_across()
+    def compare_all(self, scope: str = "") -> Iterator[Comparison]:
+        """Make all comparisons: within O, Q, K, V, then across OQ, OK, OV, as far as the model has the kinds.
 
-    def compare_across(self) -> Iterator[Comparison]:
-        """Compare across layers every kind of reader that the model has."""
-        yield from (self.across(kind) for kind in "QKV" if f"cross/O{kind}/rho" in self.overlaps)
+        Or only those of one scope: those of the other are then not even read.
+        """
+        if scope != "across":
+            yield from (self.within(kind) for kind in self.kinds)
+        if scope != "within":
+            yield from (self.across(kind) for kind in READS if f"cross/O{kind}/rho" in self.overlaps)
 
-    def _nulls(
-        self, place: str, cut: Callable[[np.ndarray], np.ndarray]
-    ) -> dict[str, dict[str, Float[np.ndarray, "sample condition"]]]:
-        found: dict[str, dict[str, np.ndarray]] = {}
+    def _nulls(self, place: str, kept: Any = ...) -> dict[str, dict[str, Float[np.ndarray, "sample condition"]]]:
+        arrays, found = self.nulls or {}, {}
         for null in NULLS if self.nulls is not None else ():
-            start = f"{place}/{null}/"
-            names = [name for name in self.nulls or () if name.startswith(start)]
-            found[null] = {name.removeprefix(start): cut((self.nulls or {})[name]) for name in names}
+            names = [name for name in arrays if name.startswith(f"{place}/{null}/")]
+            found[null] = {name.rsplit("/", 1)[1]: arrays[name][kept] for name in names}
         return found
 
 
-def compare_all(models: Iterable[ModelResults]) -> Iterator[Comparison]:
-    """Make every comparison of every model."""
-    return (comparison for model in models for comparison in model.compare_all())
-
-
-def compare_within(models: Iterable[ModelResults]) -> Iterator[Comparison]:
-    """Make every comparison within layers of every model."""
-    return (model.within(kind) for model in models for kind in model.kinds)
-
-
-def compare_across(models: Iterable[ModelResults]) -> Iterator[Comparison]:
-    """Make every comparison across layers of every model."""
-    return (comparison for model in models for comparison in model.compare_across())
+def compare_all(models: Iterable[ModelResults], scope: str = "") -> Iterator[Comparison]:
+    """Make every comparison of every model, or all of them ``within`` layers or ``across``."""
+    return (found for model in models for found in model.compare_all(scope))
 
 
 def read_results(name: str, files: Mapping[str, str | Path]) -> ModelResults:
     """Open a model's files.
 
-    Parameters
-    ----------
-    name
-        The model.
-    files
-        Path of the file of each stage: ``overlaps``, and where there are any, the others of :class:`ModelResults`.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be read, has changed since it was written or is of another kind or version.
+    ``files`` are the paths by stage: ``overlaps``, and where there are any, the others of :class:`ModelResults`. Raises
+    :class:`InputError` if a file cannot be read, has changed since it was written or is of another kind or version.
     """
     for stage, path in files.items():
         check_own(path, {"model": name} | read_attributes(path, stage), {"model": name})

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import os
 import platform
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
-from math import fsum
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 STAGES = ("wheel", "headers", "weights", "bases", "overlaps", "nulls", "self_heads", "affinity", "texts", "activations")
 """In the order in which a reader meets them; others follow by name."""
@@ -25,16 +26,8 @@ SOFTWARE = (
 class StageCost:
     """What the jobs of one stage took for one model or study, as Snakemake's benchmarks have it.
 
-    Attributes
-    ----------
-    stage, subject
-        The stage, and the model, study or text that it ran for.
-    n_jobs
-        Number of jobs.
-    seconds, cpu_seconds
-        Of all jobs together: on the clock, and of the processors.
-    peak_mib
-        Largest resident memory of a job; None where every job was too short to be seen.
+    Seconds are those of all jobs together, on the clock and of the processors; ``peak_mib`` is the largest resident
+    memory of a job, None where every job was too short to be seen. ``subject`` is a model, study or text.
     """
 
     stage: str
@@ -49,20 +42,9 @@ class StageCost:
 class RunRecord:
     """All that a report says about where its numbers come from.
 
-    Attributes
-    ----------
-    attributes
-        By model and stage, the root attributes of the stage's file.
-    notes
-        By model, what its row or its headers have to say; several remarks are parted by semicolons.
-    left_out
-        By model, the stages that it does not have, with the reason.
-    settings
-        The study's configuration.
-    costs
-        What the stages took.
-    software, machine
-        Names and versions, and facts.
+    ``attributes`` are, by model and stage, the root attributes of the stage's file; ``notes``, by model, what its row
+    or its headers have to say, parted by semicolons; ``left_out``, by model, the stages that it does not have, with the
+    reason; ``settings`` the study's configuration.
     """
 
     attributes: Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -87,30 +69,15 @@ def read_costs(folder: str | Path, subjects: Collection[str]) -> list[StageCost]
             with path.open(encoding="utf-8", newline="") as file:
                 found.setdefault((stage, subject), []).extend(csv.DictReader(file, delimiter="\t"))
     costs = [_cost(stage, subject, jobs) for (stage, subject), jobs in found.items()]
-    order = {stage: place for place, stage in enumerate(STAGES)}
-    subject_order = {subject: place for place, subject in enumerate(subjects)}
-    return sorted(costs, key=lambda cost: (order.get(cost.stage, 99), cost.stage, subject_order[cost.subject]))
+    stages, order = ({name: place for place, name in enumerate(names)} for names in (STAGES, subjects))
+    return sorted(costs, key=lambda cost: (stages.get(cost.stage, 99), cost.stage, order[cost.subject]))
 
 
 def _cost(stage: str, subject: str, jobs: Sequence[Mapping[str, str]]) -> StageCost:
-    peaks = list(_numbers(jobs, "max_rss"))
-    return StageCost(
-        stage,
-        subject,
-        len(jobs),
-        fsum(_numbers(jobs, "s")),
-        fsum(_numbers(jobs, "cpu_time")),
-        max(peaks) if peaks else None,
-    )
-
-
-def _numbers(jobs: Sequence[Mapping[str, str]], column: str) -> Iterator[float]:
-    for job in jobs:
-        try:
-            yield float(job.get(column) or "")
-        except ValueError:
-            # Snakemake writes NA or a dash for a job that ended before it was looked at.
-            continue
+    # Snakemake writes NA or a dash for a job that ended before it was looked at.
+    table = pd.DataFrame(jobs).reindex(columns=["s", "cpu_time", "max_rss"]).apply(pd.to_numeric, errors="coerce")
+    peak = None if table["max_rss"].isna().all() else float(table["max_rss"].max())
+    return StageCost(stage, subject, len(jobs), float(table["s"].sum()), float(table["cpu_time"].sum()), peak)
 
 
 def installed_software() -> list[tuple[str, str]]:

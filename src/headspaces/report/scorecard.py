@@ -29,19 +29,16 @@ def read_tables(paths: Mapping[str, str | Path]) -> dict[str, pd.DataFrame]:
     return {name: pd.read_csv(path, keep_default_na=False, na_values=[""]) for name, path in paths.items()}
 
 
-def measure(row: Published, tables: Mapping[str, pd.DataFrame]) -> Interval | None:
+def measure(row: Published, tables: Mapping[str, pd.DataFrame]) -> tuple[Interval | None, str]:
     """Look the measured counterpart of a published number up in the tables.
 
-    Returns
-    -------
-    (low, high) or None
-        The smallest and largest of the numbers at the row's address, the same twice for a single number; None where
-        the tables do not hold it, or hold more numbers than a single published one can be compared with.
+    It is the smallest and largest of the numbers at the row's address, the same twice for a single number; None, and
+    why, where the tables do not hold it, or hold more numbers than a single published one can be compared with.
     """
     try:
-        return _measured(row, tables)
-    except _NotMeasuredError:
-        return None
+        return _measured(row, tables), ""
+    except _NotMeasuredError as error:
+        return None, str(error)
 
 
 def _measured(row: Published, tables: Mapping[str, pd.DataFrame]) -> Interval:
@@ -159,8 +156,8 @@ def scorecard(published: Iterable[Published], tables: Mapping[str, pd.DataFrame]
     """
     rows = [_scored(row, tables) for row in published]
     frame = pd.DataFrame(rows, columns=list(SCORECARD_COLUMNS))
-    rank = frame["verdict"].map({name: place for place, name in enumerate(VERDICTS)})
-    return frame.iloc[rank.sort_values(kind="stable").index].reset_index(drop=True)
+    order = {name: place for place, name in enumerate(VERDICTS)}
+    return frame.sort_values("verdict", key=lambda names: names.map(order), kind="stable", ignore_index=True)
 
 
 SCORECARD_COLUMNS = (
@@ -170,11 +167,7 @@ SCORECARD_COLUMNS = (
 
 
 def _scored(row: Published, tables: Mapping[str, pd.DataFrame]) -> dict[str, object]:
-    measured, reason = None, ""
-    try:
-        measured = _measured(row, tables)
-    except _NotMeasuredError as error:
-        reason = str(error)
+    measured, reason = measure(row, tables)
     low, high = measured or (math.nan, math.nan)
     own = {name: getattr(row, name) for name in COLUMNS if name in SCORECARD_COLUMNS}
     address = row.address

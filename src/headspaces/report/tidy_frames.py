@@ -21,26 +21,24 @@ WHOLE = frozenset({
 })  # fmt: skip
 
 
-def tidy(columns: str, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Make a frame of rows with these columns, named in one string; what a row does not name is missing.
+def tidy(columns: str, rows: Iterable[Mapping[str, Any] | Sequence[Any]]) -> pd.DataFrame:
+    """Make a frame with these columns, named in one string; a row has all cells, or names some and lacks the others.
 
     Names (``model``, ``spaces``, …) are text; layers, dimensions and counts (``n_…``) are whole numbers that may be
-    missing; everything else is float64.
-
-    Raises
-    ------
-    ValueError
-        If a row names a column that the frame does not have.
+    missing; everything else is float64. Raises :class:`ValueError` if a row names a column that the frame does not
+    have, or has more or fewer cells.
     """
-    rows, names = list(rows), columns.split()
-    if unknown := {key for row in rows for key in row} - set(names):
+    names = columns.split()
+    cells = [row if isinstance(row, Mapping) else dict(zip(names, row, strict=True)) for row in rows]
+    # The spaces tell the scope.
+    if unknown := {key for row in cells for key in row} - {*names, "scope"}:
         raise ValueError(f"columns {sorted(unknown)} are not among {names}")
-    return pd.DataFrame({column: _series(column, [row.get(column) for row in rows]) for column in names})
+    return pd.DataFrame({column: _series(column, [row.get(column) for row in cells]) for column in names})
 
 
-def plain(columns: str, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+def plain(columns: str, rows: Iterable[Mapping[str, Any] | Sequence[Any]]) -> pd.DataFrame:
     """Make a frame of rows with these columns, named in one string; types are those of the values."""
-    return pd.DataFrame([dict(row) for row in rows], columns=columns.split())
+    return pd.DataFrame(list(rows), columns=columns.split())
 
 
 def joined(columns: str, frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -54,6 +52,12 @@ def extremes(values: Float[np.ndarray, " condition"]) -> tuple[float, float, flo
     if not defined.size:
         return np.nan, np.nan, np.nan
     return float(defined.min()), float(np.median(defined)), float(defined.max())
+
+
+def ends(name: str, values: Float[np.ndarray, " condition"], which: str = "low high") -> dict[str, float]:
+    """Return some of the :func:`extremes` (``low median high``) by column: ``name`` with the end in its braces."""
+    found = dict(zip(("low", "median", "high"), extremes(values)))
+    return {name.format(end): found[end] for end in which.split()}
 
 
 def row_means(values: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " row"]:

@@ -23,22 +23,7 @@ ITEMS_FILE = Path(__file__).with_name("items.yaml")
 class Item:
     """One table or figure.
 
-    Attributes
-    ----------
-    name
-        Names its files, and the function that makes it.
-    title
-        What it shows, in one sentence: the caption.
-    look
-        What to look at first.
-    needs
-        Stages whose files it cannot do without, for every model of the study.
-    uses
-        Stages whose files fill more of it where a model has them.
-    notes
-        Definitions that are printed below it.
-    published
-        Whether it prints numbers of ``config/published.tsv`` beside its own.
+    Its fields are explained at the top of ``items.yaml``; ``name`` names its files, and the function that makes it.
     """
 
     name: str
@@ -63,10 +48,7 @@ class Item:
 def functions_of(items: Iterable[str], modules: Iterable[ModuleType]) -> dict[str, Any]:
     """Look up the function that makes each item: the one of its name in one of the modules.
 
-    Raises
-    ------
-    LookupError
-        If no module has a function of an item's name.
+    Raises :class:`LookupError` if no module has a function of an item's name.
     """
     known = ChainMap(*map(vars, modules))
     if missing := [name for name in items if name not in known]:

@@ -44,14 +44,8 @@ Interval: TypeAlias = tuple[float, float]
 class Address:
     """Where a measured number stands in the report's tables.
 
-    Attributes
-    ----------
-    table, columns
-        The table's name and the columns to read.
-    conditions
-        Allowed values of other columns, as text.
-    aggregate
-        How several numbers become one; empty where they stay a number or a range.
+    ``conditions`` are the allowed values of other columns, as text; ``aggregate`` is empty where several numbers stay a
+    range.
     """
 
     table: str
@@ -69,26 +63,12 @@ class Address:
 class Published:
     """One row of ``config/published.tsv``: a number, or the two ends of a range, as a paper prints it.
 
-    Attributes
-    ----------
-    id, paper, place
-        A stable name, ``RW`` or ``PK``, and the table, figure or section.
-    model
-        The model's name in ``config/models.tsv`` or :data:`IN_HOUSE`; several are joined by ``+``.
-    quantity
-        The address of the measured value.
-    relation
-        ``equal`` (a range: both ends), a bound ``at_most`` or ``at_least`` (in ``low``), or ``within`` the range.
-    low, high
-        The printed number in ``low``, or the range; digits as printed.
-    unit
-        Unit of the number and of the measured value.
-    tolerance
-        Largest absolute difference that still matches, or ``x`` and a factor for a printed power of ten.
-    status
-        ``stated`` by the paper, read off a ``figure``, or ``inferred``.
-    why
-        Where the tolerance comes from.
+    ``id`` is a stable name; ``paper`` ``RW`` or ``PK``, ``place`` its table, figure or section; ``model`` a name in
+    ``config/models.tsv`` or :data:`IN_HOUSE`, several joined by ``+``; ``quantity`` the address of the measured value.
+    ``relation`` is ``equal`` (a range: both ends), a bound ``at_most`` or ``at_least`` (in ``low``), or ``within`` the
+    range; ``low`` is the printed number, or with ``high`` the range, digits as printed. ``tolerance`` is the largest
+    absolute difference that still matches, or ``x`` and a factor for a printed power of ten, and ``why`` says where it
+    comes from; ``status`` is ``stated`` by the paper, read off a ``figure``, or ``inferred``.
     """
 
     id: str
@@ -127,11 +107,8 @@ _MAY_BE_EMPTY = ("high",)
 def read_published(path: str | Path) -> list[Published]:
     """Read the table of published numbers.
 
-    Raises
-    ------
-    InputError
-        If a column is missing or unknown, a cell is empty or no number, an address cannot be parsed, a range is
-        upside down, or two rows share an id: with the line and the column.
+    Raises :class:`InputError` if a column is missing or unknown, a cell is empty or no number, an address cannot be
+    parsed, a range is upside down, or two rows share an id: with the line and the column.
     """
     lines = Path(path).read_text(encoding="utf-8").splitlines()
     header = tuple(lines[0].split("\t")) if lines else ()
@@ -155,12 +132,7 @@ def published_models(rows: Iterable[Published]) -> list[str]:
 def compared_as(rows: Iterable[Published], published_as: Mapping[str, str]) -> list[Published]:
     """Ask a model of another name for the numbers of a published one: its own name goes into the addresses.
 
-    Parameters
-    ----------
-    rows
-        The published numbers.
-    published_as
-        By a model's name in the report's tables, which published model it is.
+    ``published_as`` says by a model's name in the report's tables which published model it is.
     """
     own = {published: name for name, published in published_as.items()}
     # Whole values only: qwen2.5-7b is not a part of qwen2.5-7b-instruct.
@@ -191,10 +163,7 @@ def _published(cells: list[str], where: str) -> Published:
 def parse_address(text: str, where: str) -> Address:
     """Take an address apart.
 
-    Raises
-    ------
-    InputError
-        If it is not of the form ``table:column,…?column=value,…&…|aggregate``.
+    Raises :class:`InputError` if it is not of the form ``table:column,…?column=value,…&…|aggregate``.
     """
     found = _ADDRESS.fullmatch(text)
     parts = found["conditions"].split("&") if found and found["conditions"] else []

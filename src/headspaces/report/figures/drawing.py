@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib
@@ -25,7 +26,6 @@ from headspaces.report.tidy_frames import write_frame
 from headspaces.study import items
 
 MAKERS: Mapping[str, Maker] = items.functions_of(items.FIGURES, (numbers, pk_numbers))
-"""By figure, what makes its numbers and arranges them."""
 
 NOTHING = "no model of this study has what this figure shows"
 
@@ -40,16 +40,7 @@ def draw_figure(
 ) -> None:
     """Write a figure as PDF and PNG and its numbers as CSV, each file whole or not at all.
 
-    Parameters
-    ----------
-    name
-        The figure in :data:`headspaces.study.items.FIGURES`.
-    models
-        The models of the study with the stages' files that the figure needs.
-    style_path
-        Matplotlib style sheet: sizes, fonts and colours.
-    pdf_path, png_path, csv_path
-        The files.
+    Sizes, fonts and colours are those of Matplotlib's style sheet at ``style_path``.
     """
     for library in ("matplotlib", "fontTools"):
         logging.getLogger(library).setLevel(logging.WARNING)
@@ -98,16 +89,14 @@ def _draw_panels(figure: Figure, rows: Rows, heights: Sequence[float]) -> list[l
 
 def _label_outside(grid: Sequence[Sequence[Axes]]) -> None:
     """Drop an axis' label where the panel below or on the left has the same."""
-    labels = [[(axes.get_xlabel(), axes.get_ylabel()) for axes in line] for line in grid]
-    for row, line in enumerate(grid):
-        for column, axes in enumerate(line):
-            if (
-                row + 1 < len(grid)
-                and column < len(grid[row + 1])
-                and labels[row + 1][column][0] == labels[row][column][0]
-            ):
+    for line, below in pairwise(grid):
+        for axes, other in zip(line, below):
+            if axes.get_xlabel() == other.get_xlabel():
                 axes.set_xlabel("")
-            if column and labels[row][column - 1][1] == labels[row][column][1]:
+    for line in grid:
+        # From the right, so that every panel still has its label when it is compared.
+        for axes, other in list(zip(line[1:], line))[::-1]:
+            if axes.get_ylabel() == other.get_ylabel():
                 axes.set_ylabel("")
 
 

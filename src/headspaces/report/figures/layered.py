@@ -70,14 +70,8 @@ def layered_graph(data: pd.DataFrame, axes: Axes) -> None:
 class Streets:
     """Where edges can pass a row without touching its boxes.
 
-    Attributes
-    ----------
-    free
-        By row, intervals of x between its boxes.
-    height
-        Of a box.
-    taken
-        How many edges already go along a row's box, by row and x.
+    ``free`` are, by row, the intervals of x between its boxes of this ``height``; ``taken`` counts the edges that
+    already go along a box, by row and x.
     """
 
     free: Mapping[int, Sequence[Point]]

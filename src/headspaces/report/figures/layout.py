@@ -22,18 +22,8 @@ FEW_LAYERS_INCHES = 1.4
 class Panel:
     """One axes of a figure.
 
-    Attributes
-    ----------
-    title
-        Stands above it.
-    data
-        Its rows of the figure's numbers.
-    draw
-        Puts them in the axes.
-    bar
-        Label of the colour bar, where colour is a scale.
-    inches
-        Height, where it is not that of the figure's rows.
+    ``bar`` is the label of the colour bar, where colour is a scale; ``inches`` the height, where it is not that of the
+    figure's rows.
     """
 
     title: str
@@ -44,26 +34,19 @@ class Panel:
 
 
 Rows = list[list[Panel]]
+Arrange = Callable[[pd.DataFrame], Rows]
 
 
 @dataclass(frozen=True)
 class Maker:
     """A figure: called with the models' results it returns the numbers that it draws.
 
-    Attributes
-    ----------
-    numbers
-        Makes the numbers.
-    rows
-        Makes rows of panels from the numbers; it is not called without numbers.
-    height
-        Height of a row of panels in the style's unit.
-    subject
-        What a model must have to be shown, where it is not said by the stages that the figure needs.
+    ``rows`` makes rows of panels from the numbers, where there are any; ``height`` is that of a row in the style's
+    unit; ``subject`` says what a model must have to be shown, beyond the stages that the figure needs.
     """
 
     numbers: Callable[[Sequence[ModelResults]], pd.DataFrame]
-    rows: Callable[[pd.DataFrame], Rows]
+    rows: Arrange
     height: float = 1.0
     subject: str = ""
 
@@ -73,10 +56,20 @@ class Maker:
 
 
 def drawn(
-    rows: Callable[[pd.DataFrame], Rows], *, height: float = 1.0, subject: str = ""
+    rows: Arrange, *, height: float = 1.0, subject: str = ""
 ) -> Callable[[Callable[[Sequence[ModelResults]], pd.DataFrame]], Maker]:
     """Make a figure of the function of its numbers; parameters as of :class:`Maker`."""
     return lambda numbers: Maker(numbers, rows, height, subject)
+
+
+def single(draw: Draw) -> Arrange:
+    """One panel for all."""
+    return lambda numbers: [[Panel("", numbers, draw)]]
+
+
+def _parts(numbers: pd.DataFrame, column: str) -> dict[str, pd.DataFrame]:
+    """Rows of each value of a column, in the order in which the values come."""
+    return {str(name): data for name, data in numbers.groupby(column, sort=False)}
 
 
 def _flow(found: Sequence[Panel], columns: int) -> Rows:
@@ -84,63 +77,76 @@ def _flow(found: Sequence[Panel], columns: int) -> Rows:
     return [list(found[start : start + columns]) for start in range(0, len(found), columns)]
 
 
-def by_space(draw: Draw, deep: int = 1000) -> Callable[[pd.DataFrame], Rows]:
+def by_model(draw: Draw, columns: int) -> Arrange:
+    """One panel for each model."""
+    return lambda numbers: _flow(
+        [Panel(model, data, draw) for model, data in _parts(numbers, "model").items()], columns
+    )
+
+
+def by_space(draw: Draw, deep: int = 1000) -> Arrange:
     """One panel for each kind of space of each model, four in a row, or two where a model has ``deep`` layers."""
 
     def rows(numbers: pd.DataFrame) -> Rows:
         found = []
         for (model, spaces), data in numbers.groupby(["model", "spaces"], sort=False):
-            layer = (
-                f", layer {data['layer'].iloc[0]}"
-                if data["layer"].nunique() == 1 and draw is panels.survival_curves
-                else ""
-            )
+            one_layer = draw is panels.survival_curves and data["layer"].nunique() == 1
+            layer = f", layer {data['layer'].iloc[0]}" if one_layer else ""
             found.append(Panel(f"{model}\n{spaces}{layer}", data, draw))
         return _flow(found, 2 if numbers["layer"].max() >= deep else 4)
 
     return rows
 
 
-def by_model(draw: Draw, columns: int) -> Callable[[pd.DataFrame], Rows]:
-    """One panel for each model."""
-    return lambda numbers: _flow(
-        [Panel(str(model), data, draw) for model, data in numbers.groupby("model", sort=False)], columns
-    )
+def beside(column: str, panel: Callable[[str, str, pd.DataFrame], Panel]) -> Arrange:
+    """One row for each model, one panel for each value of a column, made of the model, the value and its rows."""
+    return lambda numbers: [
+        [panel(model, value, data) for value, data in _parts(of_model, column).items()]
+        for model, of_model in _parts(numbers, "model").items()
+    ]
 
 
-def quantities_beside(draws: Mapping[str, Draw]) -> Callable[[pd.DataFrame], Rows]:
+def quantities_beside(draws: Mapping[str, Draw]) -> Arrange:
     """One row for each model, one panel for each quantity."""
 
-    def rows(numbers: pd.DataFrame) -> Rows:
-        found = []
-        for model, of_model in numbers.groupby("model", sort=False):
-            by_quantity = dict(list(of_model.groupby("quantity", sort=False)))
-            line = []
-            for quantity, draw in draws.items():
-                if quantity in by_quantity:
-                    data = by_quantity[quantity]
-                    counts = quantity == "linear"  # of pairs, of one kind of reader
-                    title = f"{model}, {arrow(data['spaces'].iloc[0])}" if counts else str(model)
-                    line.append(Panel(title, data, draw, "pairs" if counts else ""))
-            found.append(line)
-        return found
+    def panel(model: str, quantity: str, data: pd.DataFrame) -> Panel:
+        counts = quantity == "linear"  # of pairs, of one kind of reader
+        title = f"{model}, {arrow(data['spaces'].iloc[0])}" if counts else model
+        return Panel(title, data, draws[quantity], "pairs" if counts else "")
 
-    return rows
+    return beside("quantity", panel)
 
 
-def rows_below(draws: Mapping[Draw, str]) -> Callable[[pd.DataFrame], Rows]:
+graphs_by_method = beside(
+    "method",
+    lambda model, method, data: Panel(
+        f"{model}, {pk_panels.METHOD_TITLES[method]}\n{data['n_in_class'].iloc[0]} heads of a class, "
+        f"{data['n_out_of_class'].iloc[0]} others",
+        data,
+        pk_panels.ring_graph,
+    ),
+)
+"""Graphs of the scores, with PK's counts of heads in the title."""
+
+patterns = beside(
+    "quantity",
+    lambda model, name, data: Panel(
+        f"{model}\n{pk_panels.PATTERN_TITLES[name]}", data, pk_panels.attention_map, "attention"
+    ),
+)
+"""Maps of the attention patterns."""
+
+
+def rows_below(draws: Mapping[Draw, str]) -> Arrange:
     """For each model one row for each way to draw, with the label of its colour bar, and one panel for each space."""
-
-    def rows(numbers: pd.DataFrame) -> Rows:
-        found = []
-        for model, of_model in numbers.groupby("model", sort=False):
-            for place, (draw, bar) in enumerate(draws.items()):
-                start = "" if place else f"{model}\n"
-                spaces = of_model.groupby("spaces", sort=False)
-                found.append([Panel(f"{start}{arrow(str(name))}", data, draw, bar) for name, data in spaces])
-        return found
-
-    return rows
+    return lambda numbers: [
+        [
+            Panel(("" if place else f"{model}\n") + arrow(spaces), data, draw, bar)
+            for spaces, data in _parts(of_model, "spaces").items()
+        ]
+        for model, of_model in _parts(numbers, "model").items()
+        for place, (draw, bar) in enumerate(draws.items())
+    ]
 
 
 def layer_pairs(numbers: pd.DataFrame) -> Rows:
@@ -155,49 +161,18 @@ def layer_pairs(numbers: pd.DataFrame) -> Rows:
 def layered_graphs(numbers: pd.DataFrame) -> Rows:
     """One graph below the other, each as high as its layers need."""
     return [
-        [Panel(str(model), data, layered.layered_graph, inches=layered.panel_inches(data))]
-        for model, data in numbers.groupby("model", sort=False)
-    ]
-
-
-def graphs_by_method(numbers: pd.DataFrame) -> Rows:
-    """One row for each model, one graph for each score, with PK's counts of heads in the title."""
-    found = []
-    for model, of_model in numbers.groupby("model", sort=False):
-        found.append([
-            Panel(
-                f"{model}, {pk_panels.METHOD_TITLES[str(method)]}\n{data['n_in_class'].iloc[0]} heads of a class, "
-                f"{data['n_out_of_class'].iloc[0]} others",
-                data, pk_panels.ring_graph,
-            )
-            for method, data in of_model.groupby("method", sort=False)
-        ])  # fmt: skip
-    return found
-
-
-def patterns(numbers: pd.DataFrame) -> Rows:
-    """One row for each model, one panel for each attention pattern."""
-    return [
-        [
-            Panel(f"{model}\n{pk_panels.PATTERN_TITLES[str(name)]}", data, pk_panels.attention_map, "attention")
-            for name, data in of_model.groupby("quantity", sort=False)
-        ]
-        for model, of_model in numbers.groupby("model", sort=False)
+        [replace(panel, inches=layered.panel_inches(panel.data)) for panel in row]
+        for row in by_model(layered.layered_graph, columns=1)(numbers)
     ]
 
 
 def informativeness(numbers: pd.DataFrame) -> Rows:
     """One row for each model: the map of divergences, then the histograms."""
-    found = []
-    for model, of_model in numbers.groupby("model", sort=False):
-        is_map = of_model["item"] == "kl"
-        row = [Panel(f"{model}\nKL(random || observed), nats", of_model[is_map], pk_panels.divergence_map)]
-        for (source, target), data in of_model[~is_map].groupby(["source", "target"], sort=False):
-            row.append(Panel(f"{model}\n{arrow(f'{source}{target}')}", data, pk_panels.pk_histogram))
-        found.append(row)
-    return found
 
+    def panel(model: str, pair: str, data: pd.DataFrame) -> Panel:
+        if data["item"].iloc[0] == "kl":
+            return Panel(f"{model}\nKL(random || observed), nats", data, pk_panels.divergence_map)
+        return Panel(f"{model}\n{arrow(pair)}", data, pk_panels.pk_histogram)
 
-def single(draw: Draw) -> Callable[[pd.DataFrame], Rows]:
-    """One panel for all."""
-    return lambda numbers: [[Panel("", numbers, draw)]]
+    pairs = (numbers["source"] + numbers["target"]).where(numbers["item"] != "kl", "")
+    return beside("pair", panel)(numbers.assign(pair=pairs))

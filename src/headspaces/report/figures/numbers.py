@@ -13,18 +13,9 @@ import pandas as pd
 from jaxtyping import Float
 
 from headspaces.geometry.statistics import above_all, below_all, quantile_band, spread_ratio
-from headspaces.report.figures import panels
-from headspaces.report.figures.layout import (
-    by_model,
-    by_space,
-    drawn,
-    layer_pairs,
-    quantities_beside,
-    rows_below,
-    single,
-)
+from headspaces.report.figures import layout, panels
 from headspaces.report.figures.schematic import projection
-from headspaces.report.results import Comparison, ModelResults, compare_all, compare_within
+from headspaces.report.results import Comparison, ModelResults, compare_all
 from headspaces.report.tidy_frames import tidy
 from headspaces.spaces import NULLS
 
@@ -33,7 +24,7 @@ GRID = 200
 """Number of rho values where figure 2's curves are evaluated, beside the observed ones."""
 
 
-@drawn(single(projection), height=1.7)
+@layout.drawn(layout.single(projection), height=1.7)
 def figure1(_: Sequence[ModelResults]) -> pd.DataFrame:
     """Vectors of the schematic: a write u, its projection p on a read plane R, and what the reader cannot see."""
     plane = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
@@ -46,32 +37,27 @@ def figure1(_: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("quantity x y z length", rows)
 
 
-@drawn(by_space(panels.survival_curves))
+@layout.drawn(layout.by_space(panels.survival_curves))
 def figure2(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Share of pairs whose rho is at least a value: observed, and the median and 5-95 % over each null's samples."""
     rows = [row for comparison in _within_nulls(models) for row in _survival_rows(comparison)]
     return tidy("model spaces layer n_pairs series rho share share_low share_high isotropic", rows)
 
 
-@drawn(by_model(panels.ratio_columns, columns=2), height=1.2)
+@layout.drawn(layout.by_model(panels.ratio_columns, columns=2), height=1.2)
 def figure3(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Ratio r of the spread for every condition that has one; ``n_above_all`` is 1 above all samples, else 0."""
     rows = []
     for comparison in compare_all(models):
         if comparison.has_nulls():
             samples = comparison.samples("spread")
-            found = zip(
-                comparison.layers, spread_ratio(comparison.spread, *samples), above_all(comparison.spread, *samples)
-            )
-            rows += [
-                {**comparison.names, "layer": one, "later_layer": other, "r": r, "n_above_all": above}
-                for (one, other), r, above in found
-                if np.isfinite(r)
-            ]
+            r, above = (statistic(comparison.spread, *samples) for statistic in (spread_ratio, above_all))
+            found = zip(comparison.layers, r, above)
+            rows += [(*comparison.names.values(), *layers, *pair) for layers, *pair in found if np.isfinite(pair[0])]
     return tidy("model scope spaces layer later_layer r n_above_all", rows)
 
 
-@drawn(rows_below({panels.energy_against_rho: "pairs", panels.energy_over_rho: ""}))
+@layout.drawn(layout.rows_below({panels.energy_against_rho: "pairs", panels.energy_over_rho: ""}))
 def figure4(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Share of a write's energy that a read space takes, beside rho, for every pair of heads."""
     rows = [
@@ -81,7 +67,9 @@ def figure4(models: Sequence[ModelResults]) -> pd.DataFrame:
     return pd.concat([tidy(columns, ()), *rows], ignore_index=True) if rows else tidy(columns, ())
 
 
-@drawn(quantities_beside({"spearman": panels.layer_pair_correlations, "linear": panels.linear_term_against_rho}))
+@layout.drawn(
+    layout.quantities_beside({"spearman": panels.layer_pair_correlations, "linear": panels.linear_term_against_rho})
+)
 def figure5(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Spearman of rho and energy share in each layer pair (``spearman``), and V's linear term by pair (``linear``)."""
     columns = "model quantity spaces writer_layer reader_layer writer_head reader_head rho value"
@@ -92,23 +80,20 @@ def figure5(models: Sequence[ModelResults]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)[columns.split()]
 
 
-@drawn(quantities_beside({"mean": panels.lines_by_layer, "spread": panels.lines_by_layer}))
+@layout.drawn(layout.quantities_beside({"mean": panels.lines_by_layer, "spread": panels.lines_by_layer}))
 def figure6(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Mean and spread of rho by layer, beside what two random subspaces would give."""
-    rows: list[Row] = []
-    for comparison in compare_within(models):
-        baseline = {"mean": comparison.model.isotropic, "spread": comparison.model.random_sd}
-        for quantity, value in baseline.items():
-            rows += [
-                {"model": comparison.model.name, "quantity": quantity, "spaces": comparison.spaces, "layer": layer,
-                 "value": observed, "random": value}
-                for layer, observed in enumerate(comparison.statistics[quantity])
-                if np.isfinite(observed)
-            ]  # fmt: skip
+    rows = [
+        (comparison.model.name, quantity, comparison.spaces, layer, observed, random)
+        for comparison in compare_all(models, "within")
+        for quantity, random in (("mean", comparison.model.isotropic), ("spread", comparison.model.random_sd))
+        for layer, observed in enumerate(comparison.statistics[quantity])
+        if np.isfinite(observed)
+    ]
     return tidy("model quantity spaces layer value random", rows)
 
 
-@drawn(by_space(panels.bands_by_layer, deep=17))
+@layout.drawn(layout.by_space(panels.bands_by_layer, deep=17))
 def figure7(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Median and 95th percentile of rho by layer: observed, and 5-95 % over each null's samples."""
     rows = []
@@ -122,7 +107,7 @@ def figure7(models: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("model spaces layer series quantity value low high isotropic", rows)
 
 
-@drawn(by_space(panels.largest_spreads))
+@layout.drawn(layout.by_space(panels.largest_spreads))
 def figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Spread of rho by layer: observed, and the largest of each null's samples."""
     rows = []
@@ -132,7 +117,7 @@ def figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("model spaces layer series spread isotropic", rows).drop(columns="isotropic")
 
 
-@drawn(layer_pairs, height=1.2)
+@layout.drawn(layout.layer_pairs, height=1.2)
 def figure9(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Ratio r of the spread, and the direction of the mean against all null samples, for every layer pair."""
     rows = []
@@ -141,11 +126,8 @@ def figure9(models: Sequence[ModelResults]) -> pd.DataFrame:
             r = spread_ratio(comparison.spread, *comparison.samples("spread"))
             below, above = (outside(comparison.mean, *comparison.samples("mean")) for outside in (below_all, above_all))
             direction = np.where(below, "below", np.where(above, "above", "neither"))
-            rows += [
-                {"model": comparison.model.name, "spaces": comparison.spaces, "writer_layer": writer,
-                 "reader_layer": reader, "r": ratio, "direction": side}
-                for (writer, reader), ratio, side in zip(comparison.layers, r, direction)
-            ]  # fmt: skip
+            names = comparison.model.name, comparison.spaces
+            rows += [(*names, *layers, *found) for layers, *found in zip(comparison.layers, r, direction)]
     return tidy("model spaces writer_layer reader_layer r direction", rows)
 
 
@@ -157,7 +139,7 @@ def survival(rho: Float[np.ndarray, " pair"], at: Float[np.ndarray, " value"]) -
 
 
 def _within_nulls(models: Sequence[ModelResults]) -> Iterator[Comparison]:
-    return (found for found in compare_within(models) if found.has_nulls() and found.n_pairs)
+    return (found for found in compare_all(models, "within") if found.has_nulls() and found.n_pairs)
 
 
 def _survival_rows(comparison: Comparison) -> Iterator[Row]:
@@ -172,8 +154,8 @@ def _survival_rows(comparison: Comparison) -> Iterator[Row]:
     low, high = float(np.nanmin(reach)), float(np.nanmax(reach))
     # One step beyond the largest value the share is 0: the curve comes down.
     at = np.unique([*np.linspace(low, high, GRID), *observed, high + (high - low) / GRID])
-    names = {"model": comparison.model.name, "spaces": comparison.spaces, "layer": pairs.layer,
-             "n_pairs": observed.size, "isotropic": comparison.model.isotropic}  # fmt: skip
+    counts = {"layer": pairs.layer, "n_pairs": observed.size, "isotropic": comparison.model.isotropic}
+    names = {**comparison.names, **counts}
     for x, share in zip(at, survival(observed, at)):
         yield {**names, "series": "observed", "rho": x, "share": share}
     for null, rho in pairs.rho.items():
@@ -186,9 +168,9 @@ def _layer_rows(
     comparison: Comparison, series: Mapping[str, Sequence[np.ndarray]], columns: Sequence[str], **names: str
 ) -> list[Row]:
     """Make rows of several series of values by layer, without undefined ones."""
-    names |= {"model": comparison.model.name, "spaces": comparison.spaces}
+    shared = {**comparison.names, **names, "isotropic": comparison.model.isotropic}
     return [
-        {**names, "series": name, "layer": layer, "isotropic": comparison.model.isotropic, **dict(zip(columns, values))}
+        {**shared, "series": name, "layer": layer, **dict(zip(columns, values))}
         for name, by_layer in series.items()
         for layer, values in enumerate(zip(*by_layer))
         if np.isfinite(values[0])
@@ -217,16 +199,10 @@ def _activation_pairs(model: ModelResults, kind: str, values: Mapping[str, str])
     writers, readers = np.triu_indices(len(rho), k=1)
     pair, writer, reader = np.indices((len(writers), *rho.shape[2:])).reshape(3, -1)
     found = {column: model.across_values(f"O{kind}", name, "activations").ravel() for name, column in values.items()}
-    columns = {
-        "writer_layer": writers[pair],
-        "reader_layer": readers[pair],
-        "writer_head": writer,
-        "reader_head": reader,
-    }
-    frame = pd.DataFrame({**columns, "rho": rho[writers, readers].ravel(), **found})
-    frame.insert(0, "model", model.name)
-    frame.insert(1, "spaces", f"O{kind}")
-    return frame.dropna(ignore_index=True)
+    return pd.DataFrame({
+        "model": model.name, "spaces": f"O{kind}", "writer_layer": writers[pair], "reader_layer": readers[pair],
+        "writer_head": writer, "reader_head": reader, "rho": rho[writers, readers].ravel(), **found,
+    }).dropna(ignore_index=True)  # fmt: skip
 
 
 def _spearman_rows(model: ModelResults, kind: str) -> Iterator[Row]:
@@ -239,5 +215,5 @@ def _spearman_rows(model: ModelResults, kind: str) -> Iterator[Row]:
         # A constant has no ranks to correlate.
         if defined.any() and np.ptp(one[defined]) > 0 and np.ptp(other[defined]) > 0:
             value = stats.spearmanr(one[defined], other[defined]).statistic
-            yield {"model": model.name, "quantity": "spearman", "spaces": f"O{kind}", "writer_layer": writer,
-                   "reader_layer": reader, "value": value}  # fmt: skip
+            names = {"model": model.name, "quantity": "spearman", "spaces": f"O{kind}"}
+            yield {**names, "writer_layer": writer, "reader_layer": reader, "value": value}

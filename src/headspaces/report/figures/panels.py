@@ -5,7 +5,7 @@ Colours come by role from the style's colour cycle, so that a role looks the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import matplotlib
@@ -67,22 +67,14 @@ def ratio_columns(data: pd.DataFrame, axes: Axes) -> None:
         _median_bar(axes, place, r)
         axes.scatter(x[above], r[above], s=5, color=tint, alpha=0.5, lw=0, zorder=4 if r.size < 10 else 1)
         axes.scatter(x[~above], r[~above], s=12, color=tint, marker="^", lw=0)
-        axes.annotate(
-            f"{above.sum()}/{r.size}",
-            (place, 0.99),
-            xycoords=("data", "axes fraction"),
-            ha="center",
-            va="top",
-            size=5.5,
-        )
-    axes.axhline(1, color=colour("observed"), lw=0.7, ls="--")
+        at: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "top", "size": 5.5}
+        axes.annotate(f"{above.sum()}/{r.size}", (place, 0.99), **at)
+    _side_by_side(axes, groups, 1)
     for marker, size, label in (("o", 2.2, "above all null samples"), ("^", 3.5, "not above"), ("_", 9, "median")):
         axes.plot([], [], marker, ms=size, color=colour("observed"), label=label)
     _log(axes, "y")
     # The counts stand above all points.
     axes.set_ylim(low / 1.05, high * (high / low) ** 0.14)
-    axes.set_xticks(range(len(groups)), [arrow(str(spaces)) for spaces, _ in groups])
-    axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.set_ylabel("r: spread / largest null spread")
 
 
@@ -100,7 +92,7 @@ def lines_by_layer(data: pd.DataFrame, axes: Axes) -> None:
         _log(axes, "y")
     else:
         axes.set_ylim(bottom=0)
-    _layers(axes, "x")
+    whole_ticks(axes, "x")
     axes.set(xlabel="layer", ylabel="mean ρ" if quantity == "mean" else "spread of ρ")
 
 
@@ -113,10 +105,8 @@ def bands_by_layer(data: pd.DataFrame, axes: Axes) -> None:
         for quantity, part in rows.groupby("quantity", sort=False):
             x = part["layer"].to_numpy(dtype=float) + shifts[series]
             tail = quantity == "p95"
-            style: dict[str, Any] = {
-                "color": colour(series),
-                "label": LABELS[series] + (", p95" if tail else ", median"),
-            }
+            label = LABELS[series] + (", p95" if tail else ", median")
+            style: dict[str, Any] = {"color": colour(series), "label": label}
             if series == "observed":
                 axes.plot(x, part["value"], "^" if tail else "o", ms=min(1.3 * size, 2.4), zorder=3, **style)
             else:
@@ -126,7 +116,7 @@ def bands_by_layer(data: pd.DataFrame, axes: Axes) -> None:
                 axes.plot(x, part["value"], "_", ms=size, mew=0.9, **style | {"label": "_"})
     axes.axhline(data["isotropic"].iloc[0], **_reference("isotropic d/D"))
     axes.set_ylim(bottom=0)
-    _layers(axes, "x")
+    whole_ticks(axes, "x")
     axes.set(xlabel="layer", ylabel="ρ")
 
 
@@ -137,7 +127,7 @@ def largest_spreads(data: pd.DataFrame, axes: Axes) -> None:
         label = LABELS[series] if series == "observed" else f"{LABELS[series]}, largest sample"
         axes.plot(rows["layer"], rows["spread"], styles[series], color=colour(series), ms=1.8, lw=0.8, label=label)
     axes.set_ylim(bottom=0)
-    _layers(axes, "x")
+    whole_ticks(axes, "x")
     axes.set(xlabel="layer", ylabel="spread of ρ")
 
 
@@ -197,9 +187,7 @@ def layer_pair_correlations(data: pd.DataFrame, axes: Axes) -> None:
         values = rows["value"].to_numpy()
         axes.scatter(place + _jitter(values), values, s=6, color=colour(str(spaces)[-1]), alpha=0.5, lw=0)
         _median_bar(axes, place, values)
-    axes.axhline(0, color=colour("observed"), lw=0.7, ls="--")
-    axes.set_xticks(range(len(groups)), [arrow(str(spaces)) for spaces, _ in groups])
-    axes.set_xlim(-0.6, len(groups) - 0.4)
+    _side_by_side(axes, groups, 0)
     axes.set(ylabel="Spearman in a layer pair")
 
 
@@ -222,6 +210,13 @@ def _reference(label: str) -> dict[str, Any]:
     return {"color": colour("random"), "ls": ":", "lw": 1, "label": label, "zorder": 0}
 
 
+def _side_by_side(axes: Axes, groups: Sequence[tuple[Any, pd.DataFrame]], line: float) -> None:
+    """Name the columns of points after their comparisons; dashed, the value that they stand against."""
+    axes.axhline(line, color=colour("observed"), lw=0.7, ls="--")
+    axes.set_xticks(range(len(groups)), [arrow(str(spaces)) for spaces, _ in groups])
+    axes.set_xlim(-0.6, len(groups) - 0.4)
+
+
 def _median_bar(axes: Axes, place: int, values: np.ndarray) -> None:
     axes.hlines(np.median(values), place - 0.36, place + 0.36, color=colour("observed"), lw=1.2, zorder=3)
 
@@ -238,7 +233,8 @@ def arrow(spaces: str) -> str:
     return spaces if len(spaces) == 1 else f"{spaces[0]}→{spaces[1]}"
 
 
-def _layers(axes: Axes, axis: str) -> None:
+def whole_ticks(axes: Axes, axis: str) -> None:
+    """Put an axis' ticks at whole numbers."""
     locator = MaxNLocator(6, integer=True, min_n_ticks=1)
     (axes.xaxis if axis == "x" else axes.yaxis).set_major_locator(locator)
 
@@ -268,5 +264,5 @@ def _layer_pairs(axes: Axes) -> None:
     axes.set_aspect("equal")
     axes.invert_yaxis()
     for axis in "xy":
-        _layers(axes, axis)
+        whole_ticks(axes, axis)
     axes.set(xlabel="reader's layer", ylabel="writer's layer")

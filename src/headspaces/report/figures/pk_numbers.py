@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from headspaces.affinity.classes import HeadClasses
 from headspaces.affinity.graph import HeadGraph, Positions, class_counts, layered_positions, ring_positions
 from headspaces.affinity.informativeness import ORDER, bin_edges, observed_counts, random_fractions
-from headspaces.report.figures.layout import (
-    drawn,
-    graphs_by_method,
-    informativeness,
-    layered_graphs,
-    patterns,
-    rows_below,
-)
+from headspaces.report.figures import layout
 from headspaces.report.figures.pk_panels import SCATTER_BINS, pk_against_cs, two_layers
-from headspaces.report.pk_results import classes_of, cutoffs, graphs, measured, pk_and_cs, shape_of
+from headspaces.report.pk_results import classes_of, graphs, measured, pk_and_cs_pairs
 from headspaces.report.results import ModelResults
 from headspaces.report.tidy_frames import joined, plain
 from headspaces.spaces import ACROSS
@@ -36,65 +29,54 @@ SHOWN_TOKENS = 5
 """Top tokens written beside a head."""
 
 
-@drawn(graphs_by_method, height=2.2)
+@layout.drawn(layout.graphs_by_method, height=2.2)
 def pk_figure1(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Graphs of the strongest edges by PK and by CS: heads of a class inside the ring of the others."""
     found = [
         _graph_frame(graph, ring_positions(graph, classes.order if classes else ()), model, score)
-        for model, classes, by_score in _by_model(models)
-        for score, graph in by_score.items()
+        for one in models
+        for score in ("pk", "cs")
+        for model, classes, graph in graphs([one], score)
+        if len(graph)
     ]
     return joined(GRAPH_COLUMNS, found)
 
 
-@drawn(rows_below({two_layers: ""}), subject="two layers")
+@layout.drawn(layout.rows_below({two_layers: ""}), subject="two layers")
 def pk_figure4(models: Sequence[ModelResults]) -> pd.DataFrame:
     """All pairs of a model of two layers: PK, and what the heads attend to."""
     rows = []
     for model, arrays in measured(models):
-        if shape_of(model).n_layers != 2:
+        if model.shape.n_layers != 2:
             continue
         classes = classes_of(model)
         names = classes.names if classes else {}
         largest = max(float(arrays[f"pk/{spaces}"][0, 1].max()) for spaces in ACROSS)
         for spaces in ACROSS:
             values = arrays[f"pk/{spaces}"][0, 1]
-            shared = values.shape[1] < values.shape[0]
+            # Classes are those of query heads, not of shared key-value heads.
+            later = names if values.shape[1] == values.shape[0] else {}
+            isotropic = model.isotropic * model.shape.d_head
             rows += [
-                {
-                    "model": model.name, "spaces": spaces, "isotropic": model.isotropic * shape_of(model).d_head,
-                    "largest": largest, "source_head": i, "target_head": j, "pk": pk,
-                    "source_class": names.get((0, i), ""), "target_class": "" if shared else names.get((1, j), ""),
-                }
+                (model.name, spaces, isotropic, largest, i, j, pk, names.get((0, i), ""), later.get((1, j), ""))
                 for (i, j), pk in np.ndenumerate(values)
-            ]  # fmt: skip
+            ]
     return plain("model spaces isotropic largest source_head target_head pk source_class target_class", rows)
 
 
-@drawn(rows_below({pk_against_cs: "pairs"}), height=1.2)
+@layout.drawn(layout.rows_below({pk_against_cs: "pairs"}), height=1.2)
 def pk_figure5(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Count pairs by PK and CS, in bins up to the limits, with the cut-offs of the strongest 3 %."""
     rows = []
-    for model, arrays in measured(models):
-        for spaces in (kind for kind in ACROSS if f"cs/{kind}" in arrays):
-            pk, cs = pk_and_cs(arrays, spaces)
-            if not pk.size:
-                continue
-            (pk_cutoff, pk_limit), (cs_cutoff, cs_limit) = cutoffs(pk), cutoffs(cs)
-            names = {
-                "model": model.name, "spaces": spaces, "n_pairs": pk.size, "pk_cutoff": pk_cutoff,
-                "pk_limit": pk_limit, "cs_cutoff": cs_cutoff, "cs_limit": cs_limit,
-            }  # fmt: skip
-            ends = [np.linspace(0, limit, SCATTER_BINS + 1) for limit in (pk_limit, cs_limit)]
-            counts, _, _ = np.histogram2d(pk, cs, ends)
-            rows += [
-                {**names, "pk": ends[0][i], "cs": ends[1][j], "n_pairs_in_bin": int(counts[i, j])}
-                for i, j in np.argwhere(counts)
-            ]
+    for model, spaces, pk, cs, ends in pk_and_cs_pairs(models):
+        edges = [np.linspace(0, ends[f"{score}_limit"], SCATTER_BINS + 1) for score in ("pk", "cs")]
+        counts = np.histogram2d(pk, cs, edges)[0].astype(int)
+        names = model.name, spaces, pk.size, *ends.values()
+        rows += [(*names, edges[0][i], edges[1][j], counts[i, j]) for i, j in np.argwhere(counts)]
     return plain("model spaces n_pairs pk_cutoff pk_limit cs_cutoff cs_limit pk cs n_pairs_in_bin", rows)
 
 
-@drawn(layered_graphs)
+@layout.drawn(layout.layered_graphs)
 def pk_figure6(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Graph of the strongest PK edges with the layers upwards, and each head's top tokens where they are known."""
     found = [
@@ -105,29 +87,28 @@ def pk_figure6(models: Sequence[ModelResults]) -> pd.DataFrame:
     return joined(GRAPH_COLUMNS, found)
 
 
-@drawn(patterns)
+@layout.drawn(layout.patterns)
 def pk_figure7(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Mean attention of every head to the token itself, the one before, the one after its earlier copy."""
     rows = [
-        {"model": model.name, "quantity": name, "layer": layer, "head": head, "value": value}
+        (model.name, name, *where, value)
         for model in models
         if model.attention is not None
         for name in ("identity", "previous_token", "induction")
-        for (layer, head), value in np.ndenumerate(model.attention[name])
+        for where, value in np.ndenumerate(model.attention[name])
     ]
     return plain("model quantity layer head value", rows)
 
 
-@drawn(informativeness)
+@layout.drawn(layout.informativeness)
 def pk_figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Divergences of all kind pairs, and the shares of two histograms with those of random subspaces."""
     rows: list[dict[str, Any]] = []
     for model, arrays in measured(models):
-        shape = shape_of(model)
+        shape = model.shape
         rows += [
-            {"model": model.name, "item": "kl", "source": x, "target": y, "value": arrays["kl"][i, j]}
-            for i, x in enumerate(ORDER)
-            for j, y in enumerate(ORDER)
+            {"model": model.name, "item": "kl", "source": x, "target": y, "value": kl}
+            for (x, y), kl in zip(product(ORDER, ORDER), arrays["kl"].flat)
         ]
         edges = bin_edges(shape.d_head)
         random = random_fractions(edges, shape.d_model, shape.d_head)
@@ -145,35 +126,21 @@ def pk_figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
     return plain("model item source target low high value random", rows)
 
 
-def _by_model(
-    models: Sequence[ModelResults],
-) -> list[tuple[ModelResults, HeadClasses | None, dict[str, HeadGraph]]]:
-    """Graphs of each model by score, PK first."""
-    found: dict[str, tuple[ModelResults, HeadClasses | None, dict[str, HeadGraph]]] = {}
-    for score in ("pk", "cs"):
-        for model, classes, graph in graphs(models, score):
-            if len(graph):
-                found.setdefault(model.name, (model, classes, {}))[2][score] = graph
-    return list(found.values())
-
-
 def _graph_frame(graph: HeadGraph, positions: Positions, model: ModelResults, score: str) -> pd.DataFrame:
     inside, outside = class_counts(graph)
     names = {"model": model.name, "method": score, "n_in_class": inside, "n_out_of_class": outside}
     tokens = _tokens(model)
     nodes = [
         {
-            **names, "item": "node", "node": node, "kind": data["kind"], "head_class": data["head_class"],
-            "layer": data["layer"], "x": positions[node][0], "y": positions[node][1],
+            **names, **data, "item": "node", "node": node, "x": positions[node][0], "y": positions[node][1],
             "tokens": tokens.get((data["layer"], data["head"]), "") if data["kind"] == "query" else "",
         }
         for node, data in graph.nodes(data=True)
     ]  # fmt: skip
     edges = [
-        {**names, "item": "edge", "source": source, "target": target, "type": data["type"], "score": data["weight"],
-         "rank": data["rank"]}
+        {**names, **data, "item": "edge", "source": source, "target": target, "score": data["weight"]}
         for source, target, data in graph.edges(data=True)
-    ]  # fmt: skip
+    ]
     return plain(GRAPH_COLUMNS, [*nodes, *edges])
 
 

@@ -9,11 +9,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.patches import FancyArrowPatch
-from matplotlib.ticker import MaxNLocator
 
 from headspaces.affinity.informativeness import ORDER
 from headspaces.report.figures.marks import ARROW, class_colours, head_label, name_classes, name_edges
-from headspaces.report.figures.panels import arrow, colour
+from headspaces.report.figures.panels import arrow, colour, whole_ticks
 
 NODE_POINTS = 11.5
 """Diameter of a head in figures 1 and 4."""
@@ -115,8 +114,8 @@ def attention_map(data: pd.DataFrame, axes: Axes) -> None:
     values = data.pivot(index="layer", columns="head", values="value").to_numpy()
     ends = [np.arange(size + 1) - 0.5 for size in values.shape]
     axes.pcolormesh(ends[1], ends[0], values, vmin=0, vmax=1, rasterized=True)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+    for axis in "xy":
+        whole_ticks(axes, axis)
     axes.set(xlabel="head", ylabel="layer")
 
 
@@ -142,20 +141,15 @@ def pk_histogram(data: pd.DataFrame, axes: Axes) -> None:
     """Shares of PK: observed pairs, and random subspaces."""
     left, width = data["low"], data["high"] - data["low"]
     source, target = data["source"].iloc[0], data["target"].iloc[0]
+    style: dict[str, Any] = {"align": "edge", "lw": 0}
     label = f"observed pairs, {arrow(source + target)}"
-    axes.bar(left, data["value"], width, align="edge", color=colour(source), lw=0, label=label)
-    axes.bar(
-        left, data["random"], width, align="edge", color=colour("random"), alpha=0.6, lw=0, label="random subspaces"
-    )
+    axes.bar(left, data["value"], width, color=colour(source), label=label, **style)
+    axes.bar(left, data["random"], width, color=colour("random"), alpha=0.6, label="random subspaces", **style)
     weight = data["value"].cumsum() / data["value"].sum()
     axes.set_xlim(0, 1.05 * float(data["high"][weight <= 0.999].max()))
     axes.set(xlabel="PK", ylabel="share of pairs in a bin")
 
 
 def _arrow(axes: Axes, start: tuple[float, float], stop: tuple[float, float], kind: str, shrink: float) -> None:
-    bend = f"arc3,rad={BENDS[kind]}"
-    axes.add_patch(
-        FancyArrowPatch(
-            start, stop, connectionstyle=bend, color=colour(kind[1]), shrinkA=shrink, shrinkB=shrink, **ARROW
-        )
-    )
+    style = {"connectionstyle": f"arc3,rad={BENDS[kind]}", "shrinkA": shrink, "shrinkB": shrink, **ARROW}
+    axes.add_patch(FancyArrowPatch(start, stop, color=colour(kind[1]), **style))

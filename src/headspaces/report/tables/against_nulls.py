@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from headspaces.geometry.statistics import above_all, below_all, mean_ratio, spread_ratio
-from headspaces.report.results import Comparison, ModelResults, compare_across, compare_all
+from headspaces.report.results import Comparison, ModelResults, compare_all
 from headspaces.report.tables.observed import Row, pair_notes
 from headspaces.report.tables.writing import Table
-from headspaces.report.tidy_frames import extremes, row_means, tidy
+from headspaces.report.tidy_frames import ends, extremes, row_means, tidy
 from headspaces.spaces import NULLS
 
 
@@ -30,7 +30,7 @@ def table4(models: Sequence[ModelResults]) -> Table:
             "n_conditions": _n_sampled(comparison),
             "n_samples": min(len(samples) for samples in comparison.samples("spread")),
             "n_above_all": _n_outside(comparison, "spread", above_all),
-            "r_median": extremes(r)[1],
+            **ends("r_{}", r, "median"),
             **{f"{null}_ratio_median": extremes(_over_mean(comparison, null))[1] for null in NULLS},
         })  # fmt: skip
         if undefined := int(np.isnan(r).sum()):
@@ -42,8 +42,7 @@ def table4(models: Sequence[ModelResults]) -> Table:
 
 def table6(models: Sequence[ModelResults]) -> Table:
     """List layers whose smallest angle of write spaces is not below all reassignment samples (RW table 6)."""
-    rows: list[Row] = []
-    notes = []
+    rows, notes = [], []
     for comparison in _with_nulls(models):
         if comparison.spaces == "O":
             observed, samples = comparison.statistics["min_angle"], comparison.nulls["reassignment"]["min_angle"]
@@ -52,15 +51,7 @@ def table6(models: Sequence[ModelResults]) -> Table:
             listed = ~below_all(observed, samples) & np.isfinite(observed) & np.isfinite(smallest)
             if not listed.any():
                 notes.append(f"{comparison.model.name}: below every sample in each layer that has pairs and samples.")
-            rows += [
-                {
-                    "model": comparison.model.name,
-                    "layer": layer,
-                    "observed_min_angle_deg": observed[layer],
-                    "reassignment_min_angle_deg": smallest[layer],
-                }
-                for layer in np.flatnonzero(listed)
-            ]
+            rows += [(comparison.model.name, at, observed[at], smallest[at]) for at in np.flatnonzero(listed)]
     columns = "model layer observed_min_angle_deg reassignment_min_angle_deg"
     return Table(tidy(columns, rows), (*notes, *_without_nulls(models)))
 
@@ -70,17 +61,14 @@ def table7(models: Sequence[ModelResults]) -> Table:
     columns = """model spaces n_pairs mean_rho_low mean_rho_high n_layers n_mean_below_all n_mean_above_all
                  spread_low spread_high n_spread_above_all min_angle_deg"""
     reads = [model.within(kind) for model in models for kind in model.kinds if kind != "O"]
-    rows = []
-    for comparison in reads:
-        mean_low, _, mean_high = extremes(comparison.mean)
-        spread_low, _, spread_high = extremes(comparison.spread)
-        rows.append({
-            "model": comparison.model.name, "spaces": comparison.spaces, "n_pairs": comparison.n_pairs,
-            "mean_rho_low": mean_low, "mean_rho_high": mean_high, "n_layers": comparison.n_conditions,
-            "spread_low": spread_low, "spread_high": spread_high,
-            "min_angle_deg": extremes(comparison.statistics["min_angle"])[0],
-            **_counts(comparison),
-        })  # fmt: skip
+    rows: list[Row] = [
+        {
+            **comparison.names, "n_pairs": comparison.n_pairs, "n_layers": comparison.n_conditions,
+            **ends("mean_rho_{}", comparison.mean), **ends("spread_{}", comparison.spread),
+            "min_angle_deg": extremes(comparison.statistics["min_angle"])[0], **_counts(comparison),
+        }
+        for comparison in reads
+    ]  # fmt: skip
     return Table(tidy(columns, rows), (*pair_notes(reads), *_without_nulls(models)))
 
 
@@ -88,17 +76,14 @@ def table8(models: Sequence[ModelResults]) -> Table:
     """Write spaces and later layers' read spaces against both null models (RW appendix F, table 8)."""
     columns = """model spaces n_layer_pairs n_spread_above_all rotation_ratio_median n_mean_below_all
                  n_mean_above_all"""
-    rows = [
+    rows: list[Row] = [
         {
-            "model": comparison.model.name,
-            "spaces": comparison.spaces,
-            "n_layer_pairs": comparison.n_conditions,
-            "rotation_ratio_median": extremes(_over_mean(comparison, "rotation"))[1],
-            **_counts(comparison),
+            **comparison.names, "n_layer_pairs": comparison.n_conditions,
+            "rotation_ratio_median": extremes(_over_mean(comparison, "rotation"))[1], **_counts(comparison),
         }
         for comparison in _with_nulls(models)
         if comparison.scope == "across"
-    ]
+    ]  # fmt: skip
     return Table(tidy(columns, rows), _without_nulls(models))
 
 
@@ -112,10 +97,8 @@ def pair_counts(models: Sequence[ModelResults]) -> Table:
         if pairs is None or not comparison.n_pairs:
             continue
         rho = comparison.rho[pairs.layer]
-        row = {
-            "model": comparison.model.name, "spaces": comparison.spaces, "layer": pairs.layer, "n_pairs": rho.size,
-            "n_samples": min(len(pairs.rho[null]) for null in NULLS),
-        }  # fmt: skip
+        n_samples = min(len(pairs.rho[null]) for null in NULLS)
+        row: Row = {**comparison.names, "layer": pairs.layer, "n_pairs": rho.size, "n_samples": n_samples}
         for group, nulls in {**{null: [null] for null in NULLS}, "both": NULLS}.items():
             # Beyond every pair is beyond the two most extreme ones, which all pairs are compared with.
             least = min(np.fmin.reduce(pairs.rho[null], axis=None) for null in nulls)
@@ -136,28 +119,15 @@ def null_counts(models: Sequence[ModelResults]) -> Table:
     columns = """model scope spaces n_conditions n_spread_above_rotation n_spread_above_reassignment n_mean_below_all
                  n_mean_above_all n_median_below_all n_p95_above_all n_min_angle_below_rotation
                  n_min_angle_above_rotation n_min_angle_below_reassignment n_min_angle_above_reassignment"""
-    counted: dict[str, tuple[str, Callable[..., np.ndarray], Sequence[str]]] = {
-        "n_mean_below_all": ("mean", below_all, NULLS),
-        "n_mean_above_all": ("mean", above_all, NULLS),
-        "n_median_below_all": ("median", below_all, NULLS),
-        "n_p95_above_all": ("p95", above_all, NULLS),
-    }
-    for null in NULLS:
-        counted[f"n_spread_above_{null}"] = ("spread", above_all, (null,))
-        counted[f"n_min_angle_below_{null}"] = ("min_angle", below_all, (null,))
-        counted[f"n_min_angle_above_{null}"] = ("min_angle", above_all, (null,))
-    rows = [
-        {
-            **comparison.names,
-            "n_conditions": _n_sampled(comparison),
-            **{
-                column: _n_outside(comparison, statistic, outside, nulls)
-                for column, (statistic, outside, nulls) in counted.items()
-                if comparison.has_nulls(statistic)
-            },
-        }
-        for comparison in _with_nulls(models)
-    ]
+    outside = {"below": below_all, "above": above_all}
+    rows = []
+    for comparison in _with_nulls(models):
+        row: Row = {**comparison.names, "n_conditions": _n_sampled(comparison)}
+        for column in columns.split()[4:]:
+            statistic, side, null = column.removeprefix("n_").rsplit("_", 2)
+            if comparison.has_nulls(statistic):
+                row[column] = _n_outside(comparison, statistic, outside[side], NULLS if null == "all" else [null])
+        rows.append(row)
     return Table(tidy(columns, rows), _without_nulls(models))
 
 
@@ -181,11 +151,8 @@ def random_baseline(models: Sequence[ModelResults]) -> Table:
     for model in models:
         rho = (model.nulls or {}).get("random/rho")
         if rho is not None:
-            rows.append({
-                "model": model.name, "d_model": model.attributes["d_model"], "d_head": model.attributes["d_head"],
-                "n_pairs": rho.size, "sampled_mean": rho.mean(), "isotropic": model.isotropic,
-                "sampled_sd": rho.std(), "random_sd": model.random_sd,
-            })  # fmt: skip
+            shape = model.attributes["d_model"], model.attributes["d_head"]
+            rows.append((model.name, *shape, rho.size, rho.mean(), model.isotropic, rho.std(), model.random_sd))
     columns = "model d_model d_head n_pairs sampled_mean isotropic sampled_sd random_sd"
     return Table(tidy(columns, rows), _without_nulls(models))
 
@@ -195,14 +162,13 @@ def mean_direction(models: Sequence[ModelResults]) -> Table:
     columns = """model spaces distance n_layer_pairs mean_rho mean_isotropic_ratio n_mean_below_all
                  n_mean_above_all"""
     rows = []
-    for comparison in compare_across(models):
+    for comparison in compare_all(models, "across"):
         distances = comparison.layers[:, 1] - comparison.layers[:, 0]
         for distance in np.unique(distances):
             at = distances == distance
             mean = float(comparison.mean[at].mean())
             row: Row = {
-                "model": comparison.model.name, "spaces": comparison.spaces, "distance": distance,
-                "n_layer_pairs": int(at.sum()), "mean_rho": mean,
+                **comparison.names, "distance": distance, "n_layer_pairs": int(at.sum()), "mean_rho": mean,
                 "mean_isotropic_ratio": mean / comparison.model.isotropic,
             }  # fmt: skip
             if comparison.has_nulls("mean"):
@@ -242,25 +208,19 @@ def _over_mean(comparison: Comparison, null: str) -> np.ndarray:
 
 def _counts(comparison: Comparison) -> Row:
     """Count what tables 7 and 8 share; nothing without null samples or without pairs."""
+    counted = (("mean", "below", below_all), ("mean", "above", above_all), ("spread", "above", above_all))
     if not comparison.has_nulls() or not comparison.rho.size:
         return {}
-    return {
-        "n_mean_below_all": _n_outside(comparison, "mean", below_all),
-        "n_mean_above_all": _n_outside(comparison, "mean", above_all),
-        "n_spread_above_all": _n_outside(comparison, "spread", above_all),
-    }
+    return {f"n_{name}_{side}_all": _n_outside(comparison, name, outside) for name, side, outside in counted}
 
 
 def _ranges(comparison: Comparison, null: str, statistic: str) -> Row:
     """Lowest and highest of the observed values, the samples' means, the samples and the ratios to the means."""
     observed, samples = comparison.statistics[statistic], comparison.nulls[null][statistic]
-    parts = {
-        "observed": observed,
-        "sample_mean": row_means(samples.T),
-        "sample": samples.ravel(),
-        "ratio": mean_ratio(observed, samples),
+    return {
+        "n_samples": len(samples),
+        **ends("observed_{}", observed),
+        **ends("sample_mean_{}", row_means(samples.T)),
+        **ends("sample_{}", samples.ravel()),
+        **ends("ratio_{}", mean_ratio(observed, samples)),
     }
-    row: Row = {"n_samples": len(samples)}
-    for name, values in parts.items():
-        row[f"{name}_low"], _, row[f"{name}_high"] = extremes(values)
-    return row

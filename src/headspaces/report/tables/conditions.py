@@ -55,7 +55,8 @@ def _tail(comparison: Comparison) -> dict[str, np.ndarray]:
         "share_below_half_isotropic": _share(comparison.rho, comparison.rho < isotropic / 2),
         "mean_rho": comparison.mean,
         "spread_rho": comparison.spread,
-        "spread_rank": _descending_ranks(comparison.spread),
+        # 1 for the largest; of equal ones the earlier comes first.
+        "spread_rank": pd.Series(comparison.spread).rank(method="first", ascending=False).to_numpy(),
         "mean_isotropic_ratio": comparison.mean / isotropic,
         "spread_random_sd_ratio": per_random_sd(comparison),
         "skewness": _skewness(comparison),
@@ -65,11 +66,8 @@ def _tail(comparison: Comparison) -> dict[str, np.ndarray]:
 
 
 def _beside_nulls(comparison: Comparison) -> dict[str, np.ndarray]:
-    columns = {
-        "mean_rho": comparison.mean,
-        "spread": comparison.spread,
-        "min_angle_deg": comparison.statistics["min_angle"],
-    }
+    columns = {"mean_rho": comparison.mean, "spread": comparison.spread}
+    columns["min_angle_deg"] = comparison.statistics["min_angle"]
     if comparison.has_nulls() and comparison.has_nulls("mean"):
         for null in NULLS:
             spreads = comparison.nulls[null]["spread"]
@@ -93,14 +91,6 @@ def _weakest(frame: pd.DataFrame) -> pd.DataFrame:
 def _without_empty_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """Leave out what no row has: null samples, or a later layer."""
     return frame.dropna(axis="columns", how="all") if len(frame) else frame
-
-
-def _descending_ranks(values: np.ndarray) -> np.ndarray:
-    """Rank the defined values, 1 for the largest; of equal ones the earlier comes first. NaN for undefined ones."""
-    order = np.argsort(-values, kind="stable")[: np.isfinite(values).sum()]
-    ranks = np.full(len(values), np.nan)
-    ranks[order] = np.arange(1, len(order) + 1)
-    return ranks
 
 
 def _share(rho: np.ndarray, chosen: np.ndarray) -> np.ndarray:

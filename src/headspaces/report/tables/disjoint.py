@@ -9,7 +9,7 @@ import numpy as np
 from headspaces.report.results import ModelResults, compare_all
 from headspaces.report.tables.observed import pair_notes
 from headspaces.report.tables.writing import Table
-from headspaces.report.tidy_frames import extremes, tidy
+from headspaces.report.tidy_frames import ends, extremes, tidy
 
 NEARLY_SHARED_DEG = 1.0
 """RW section 4.1 counts the pairs below this angle."""
@@ -20,13 +20,8 @@ def small_angles(models: Sequence[ModelResults]) -> Table:
     rows = []
     for comparison in compare_all(models):
         lowest = extremes(comparison.angles.ravel())[0]
-        rows.append({
-            **comparison.names,
-            "n_pairs": comparison.rho.size,
-            "n_pairs_below_1deg": int(np.sum(comparison.angles < NEARLY_SHARED_DEG)),
-            "min_angle_deg": lowest,
-            "min_angle_sine": np.sin(np.deg2rad(lowest)),
-        })  # fmt: skip
+        n_below = int(np.sum(comparison.angles < NEARLY_SHARED_DEG))
+        rows.append((*comparison.names.values(), comparison.rho.size, n_below, lowest, np.sin(np.deg2rad(lowest))))
     columns = "model scope spaces n_pairs n_pairs_below_1deg min_angle_deg min_angle_sine"
     return Table(tidy(columns, rows), pair_notes(compare_all(models), spread=False))
 
@@ -37,16 +32,12 @@ def direct_sum(models: Sequence[ModelResults]) -> Table:
     for model in models:
         for kind in (kind for kind in model.kinds if f"rank/{kind}" in model.overlaps):
             ranks = model.overlaps[f"rank/{kind}"]
-            deficiency, lambda_min = (
-                model.overlaps[f"direct_sum/{kind}/{name}"] for name in ("deficiency", "lambda_min")
-            )
             width, d_model = ranks.shape[1] * model.attributes["d_head"], model.attributes["d_model"]
             rows.append({
                 "model": model.name, "spaces": kind, "d_model": d_model, "total_width": width,
-                "rank_low": ranks.min(), "rank_high": ranks.max(),
-                "deficiency_low": deficiency.min(), "deficiency_high": deficiency.max(),
-                "forced_deficiency": max(0, width - d_model),
-                "lambda_min_low": lambda_min.min(), "lambda_min_high": lambda_min.max(),
+                "forced_deficiency": max(0, width - d_model), **ends("rank_{}", ranks),
+                **ends("deficiency_{}", model.overlaps[f"direct_sum/{kind}/deficiency"]),
+                **ends("lambda_min_{}", model.overlaps[f"direct_sum/{kind}/lambda_min"]),
             })  # fmt: skip
     columns = """model spaces d_model total_width rank_low rank_high deficiency_low deficiency_high
                  forced_deficiency lambda_min_low lambda_min_high"""

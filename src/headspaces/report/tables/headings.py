@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from headspaces.report.document import MISSING
 from headspaces.report.tidy_frames import missing, whole
@@ -14,19 +13,17 @@ METHODS = {"pk": "PK", "cs": "CS", "simple_cs": "Simple-CS", "cka": "linear CKA"
 """Names of the scores as PK writes them."""
 
 
-@dataclass(frozen=True)
-class _Column:
+class _Column(NamedTuple):
     """Heading of a column, and its decimals: at most, where several quantities share it and digits are limited."""
 
     heading: str
-    decimals: int | None = None
+    decimals: int = 3
     digits: int | None = None
 
 
 _COLUMNS = {
     "d_model": _Column("D"),
     "d_head": _Column("d"),
-    "n_query_heads": _Column("query heads"),
     "n_kv_heads": _Column("key-value heads"),
     "total_width": _Column("width"),
     "isotropic": _Column("isotropic d/D", 4),
@@ -35,7 +32,6 @@ _COLUMNS = {
     "sampled_sd": _Column("sampled sd", 4),
     "spread": _Column("spread", 4),
     "spread_rho": _Column("spread"),
-    "min_angle_deg": _Column("smallest angle (°)", 2),
     "min_angle_sine": _Column("its sine", 4),
     "n_pairs_below_1deg": _Column("pairs below 1°"),
     "median_min_angle_deg": _Column("median smallest angle (°)", 1),
@@ -76,13 +72,6 @@ _COLUMNS = {
             ("spread_p", "p", 3),
         )
     },
-    "pr_auc": _Column("PR-AUC"),
-    "roc_auc": _Column("ROC-AUC"),
-    "published_pr_auc": _Column("published PR-AUC"),
-    "published_roc_auc": _Column("published ROC-AUC"),
-    "pr_auc_invariant": _Column("PR-AUC, invariant"),
-    "roc_auc_invariant": _Column("ROC-AUC, invariant"),
-    "average_precision_invariant": _Column("average precision, invariant"),
     "kl": _Column("KL (nats)"),
     "pagerank": _Column("PageRank"),
     **{f"weight{end}": _Column(f"weight{end.replace('_', ' ')}", 1) for end in ("", "_in", "_out")},
@@ -91,7 +80,6 @@ _COLUMNS = {
     "cs": _Column("CS", 4),
     **{f"pk_{name}": _Column(f"PK {name.replace('cutoff', 'cut-off')}", 2) for name in ("cutoff", "limit")},
     **{f"cs_{name}": _Column(f"CS {name.replace('cutoff', 'cut-off')}", 4) for name in ("cutoff", "limit")},
-    "max_rho": _Column("largest ρ"),
     "max_weighted": _Column("largest weighted score", 1),
     **{
         f"{name}_{end}": _Column(f"{words}, mean ρ, {end}")
@@ -105,9 +93,7 @@ _COLUMNS = {
     "max_abs_difference": _Column("largest difference of ρ", 7),
     "median_abs_difference": _Column("median difference of ρ", 7),
     "max_relative_difference": _Column("largest relative difference", 5),
-    "mean_rho_other": _Column("mean ρ, other"),
     "spread_other": _Column("spread, other", 4),
-    "min_angle_other_deg": _Column("smallest angle, other (°)", 2),
     "window_tokens": _Column("tokens of a window"),
     "loss_nats_per_token": _Column("loss (nats per token)"),
     "n_cross_term_positive": _Column("pairs of positive cross term"),
@@ -123,7 +109,12 @@ _COLUMNS = {
     },
 }
 _WORDS = {"rho": "ρ", "p95": "95th percentile", "over": "/", "min": "smallest", "max": "largest"}
-_LAST_WORDS = {"low": "low", "high": "high", "median": "median", "sum": "of sums", "p5": "5 %", "p95": "95 %"}
+_LAST_WORDS = {
+    **{word: word for word in ("low", "high", "median", "other", "invariant")},
+    "sum": "of sums",
+    "p5": "5 %",
+    "p95": "95 %",
+}
 
 
 def column_heading(column: str) -> str:
@@ -131,7 +122,7 @@ def column_heading(column: str) -> str:
     if column in _COLUMNS:
         return _COLUMNS[column].heading
     name, unit = (column.removesuffix("_deg"), " (°)") if column.endswith("_deg") else (column, "")
-    words = name.removeprefix("n_").split("_")
+    words = name.removeprefix("n_").replace("pr_auc", "PR-AUC").replace("roc_auc", "ROC-AUC").split("_")
     last = ", " + _LAST_WORDS[words.pop()] if len(words) > 1 and words[-1] in _LAST_WORDS else ""
     return " ".join(_WORDS.get(word, word) for word in words) + last + unit
 
@@ -145,13 +136,9 @@ def shown(value: Any, column: str) -> str:
     if missing(value) or value == "":
         return MISSING
     if isinstance(value, str):
-        return (
-            column_heading(value)
-            if column == "quantity"
-            else METHODS.get(value, value)
-            if column == "method"
-            else value
-        )
+        if column == "quantity":
+            return column_heading(value)
+        return METHODS.get(value, value) if column == "method" else value
     if whole(value) or (value == 0 and column.startswith("lambda_min")):
         return str(int(value))
     return _rounded(float(value), _decimals(column, float(value)))
@@ -159,11 +146,10 @@ def shown(value: Any, column: str) -> str:
 
 def _decimals(column: str, value: float) -> int:
     if column in _COLUMNS:
-        listed = _COLUMNS[column]
-        decimals = 3 if listed.decimals is None else listed.decimals
-        if listed.digits is None or value == 0 or math.isinf(value):
+        _, decimals, digits = _COLUMNS[column]
+        if digits is None or value == 0 or math.isinf(value):
             return decimals
-        return max(0, min(decimals, listed.digits - 1 - math.floor(math.log10(abs(value)))))
+        return max(0, min(decimals, digits - 1 - math.floor(math.log10(abs(value)))))
     if column.endswith("_deg"):
         return 2
     return 1 if "ratio" in column else 3

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headspaces.report.results import Comparison, ModelResults, compare_across, compare_all
+from headspaces.report.results import Comparison, ModelResults, compare_all
 from headspaces.report.tables.writing import Table
-from headspaces.report.tidy_frames import extremes, row_means, tidy
+from headspaces.report.tidy_frames import ends, extremes, row_means, tidy
 
 Row = dict[str, Any]
 SMALL_ANGLE_DEG = 10.0
@@ -19,30 +19,22 @@ SMALL_ANGLE_DEG = 10.0
 
 def table1(models: Sequence[ModelResults]) -> Table:
     """Smallest principal angles over all pairs of every comparison (RW table 1)."""
-    rows = []
-    for comparison in compare_all(models):
-        low, median, _ = extremes(comparison.angles.ravel())
-        angles = {"min_angle_deg": low, "median_min_angle_deg": median}
-        rows.append({**comparison.names, "n_pairs": comparison.rho.size, **angles})
-    columns = "model scope spaces n_pairs min_angle_deg median_min_angle_deg"
-    return Table(tidy(columns, rows), pair_notes(compare_all(models), spread=False))
+    rows = [(*one.names.values(), one.rho.size, *extremes(one.angles.ravel())[:2]) for one in compare_all(models)]
+    frame = tidy("model scope spaces n_pairs min_angle_deg median_min_angle_deg", rows)
+    return Table(frame, pair_notes(compare_all(models), spread=False))
 
 
 def table2(models: Sequence[ModelResults]) -> Table:
     """Smallest over read spaces of the largest overlap with a layer's write spaces (RW section 4.3, table 2)."""
-    rows = []
-    for comparison in compare_across(models):
-        model = comparison.model
-        lambda_low, _, lambda_high = extremes(model.overlaps.get("direct_sum/O/lambda_min", np.empty(0)))
+    rows: list[Row] = []
+    for comparison in compare_all(models, "across"):
         lowest = _min_max_rho(comparison)
         rows.append({
-            "model": model.name,
-            "lambda_min_low": lambda_low,
-            "lambda_min_high": lambda_high,
+            **comparison.names,
+            **ends("lambda_min_{}", comparison.model.overlaps.get("direct_sum/O/lambda_min", np.empty(0))),
             "n_layer_pairs": comparison.n_conditions,
-            "spaces": comparison.spaces,
             "min_max_rho": extremes(lowest)[0],
-            "n_below_isotropic": int(np.sum(lowest < model.isotropic)),
+            "n_below_isotropic": int(np.sum(lowest < comparison.model.isotropic)),
         })  # fmt: skip
     columns = "model lambda_min_low lambda_min_high n_layer_pairs spaces min_max_rho n_below_isotropic"
     return Table(tidy(columns, rows), _nothing_across(models))
@@ -51,15 +43,11 @@ def table2(models: Sequence[ModelResults]) -> Table:
 def table3(models: Sequence[ModelResults]) -> Table:
     """Shapes of the models and isotropic values (RW table 3)."""
     columns = "model d_model d_head n_query_heads n_kv_heads n_layers n_write_pairs isotropic"
-    rows = [
-        {
-            "model": model.name,
-            **{key: model.attributes[key] for key in columns.split()[1:6]},
-            "n_write_pairs": model.attributes["n_query_heads"] * (model.attributes["n_query_heads"] - 1) // 2,
-            "isotropic": model.isotropic,
-        }
-        for model in models
-    ]
+    rows = []
+    for model in models:
+        heads = model.attributes["n_query_heads"]
+        shape = (model.attributes[key] for key in columns.split()[1:6])
+        rows.append((model.name, *shape, heads * (heads - 1) // 2, model.isotropic))
     return Table(tidy(columns, rows))
 
 
@@ -68,21 +56,19 @@ def table5(models: Sequence[ModelResults]) -> Table:
     columns = """model d_model d_head n_heads n_layers isotropic mean_rho_median mean_rho_low mean_rho_high
                  spread_median spread_low spread_high random_sd n_layers_below_10deg"""
     writes = [model.within("O") for model in models if "O" in model.kinds]
-    rows = []
-    for comparison in writes:
-        model = comparison.model
-        mean_low, mean_median, mean_high = extremes(comparison.mean)
-        spread_low, spread_median, spread_high = extremes(comparison.spread)
-        rows.append({
-            "model": model.name,
-            **{key: model.attributes[key] for key in ("d_model", "d_head", "n_layers")},
-            "n_heads": model.attributes["n_query_heads"],
-            "isotropic": model.isotropic,
-            "mean_rho_median": mean_median, "mean_rho_low": mean_low, "mean_rho_high": mean_high,
-            "spread_median": spread_median, "spread_low": spread_low, "spread_high": spread_high,
-            "random_sd": model.random_sd,
+    rows: list[Row] = [
+        {
+            "model": comparison.model.name,
+            **{key: comparison.model.attributes[key] for key in ("d_model", "d_head", "n_layers")},
+            "n_heads": comparison.model.attributes["n_query_heads"],
+            "isotropic": comparison.model.isotropic,
+            **ends("mean_rho_{}", comparison.mean, "median low high"),
+            **ends("spread_{}", comparison.spread, "median low high"),
+            "random_sd": comparison.model.random_sd,
             "n_layers_below_10deg": int(np.sum(comparison.statistics["min_angle"] < SMALL_ANGLE_DEG)),
-        })  # fmt: skip
+        }
+        for comparison in writes
+    ]
     return Table(tidy(columns, rows), pair_notes(writes))
 
 
@@ -92,13 +78,10 @@ def table9(models: Sequence[ModelResults]) -> Table:
     For the reader, RW's choice: of each model the two layer pairs where either measure is largest.
     """
     rows = []
-    for comparison in compare_across(models):
+    for comparison in compare_all(models, "across"):
         weighted = comparison.model.across_values(comparison.spaces, "weighted")
-        for (writer, reader), rho, score in zip(comparison.layers, largest(comparison.rho), largest(weighted)):
-            rows.append({
-                "model": comparison.model.name, "writer_layer": writer, "reader_layer": reader,
-                "spaces": comparison.spaces, "max_rho": rho, "max_weighted": score,
-            })  # fmt: skip
+        for layers, *values in zip(comparison.layers, largest(comparison.rho), largest(weighted)):
+            rows.append((comparison.model.name, *layers, comparison.spaces, *values))
     frame = tidy("model writer_layer reader_layer spaces max_rho max_weighted", rows)
     choice = "each model's two layer pairs of largest ρ and of largest weighted score"
     return Table(frame, _nothing_across(models), _leading(frame, ["max_rho", "max_weighted"], n=2), choice)
@@ -117,9 +100,9 @@ def baseline_ratios(models: Sequence[ModelResults]) -> Table:
             "median_rho_{}": comparison.statistics["median"],
             "median_min_angle_{}_deg": np.array([extremes(angles)[1] for angles in comparison.angles]),
         }
-        row = {**comparison.names, "n_conditions": comparison.n_conditions}
+        row: Row = {**comparison.names, "n_conditions": comparison.n_conditions}
         for name, values in by_condition.items():
-            row[name.format("low")], _, row[name.format("high")] = extremes(values)
+            row |= ends(name, values)
         rows.append(row)
     return Table(tidy(columns, rows), pair_notes(compare_all(models)))
 
@@ -128,16 +111,11 @@ def weighted_means(models: Sequence[ModelResults]) -> Table:
     """Range over layer pairs of the mean weighted score (RW appendix G); ``OX`` takes all read kinds together."""
     rows = []
     for model in models:
-        spaces = [comparison.spaces for comparison in model.compare_across()]
+        spaces = [comparison.spaces for comparison in model.compare_all("across")]
         means = {name: row_means(model.across_values(name, "weighted")) for name in spaces}
         if means:
             means["OX"] = np.concatenate(list(means.values()))
-        for name, values in means.items():
-            low, median, high = extremes(values)
-            rows.append({
-                "model": model.name, "spaces": name, "n_layer_pairs": len(values),
-                "mean_weighted_low": low, "mean_weighted_median": median, "mean_weighted_high": high,
-            })  # fmt: skip
+        rows += [(model.name, name, len(values), *extremes(values)) for name, values in means.items()]
     columns = "model spaces n_layer_pairs mean_weighted_low mean_weighted_median mean_weighted_high"
     return Table(tidy(columns, rows), ("OX: queries, keys and values together.", *_nothing_across(models)))
 
@@ -168,7 +146,7 @@ def pair_notes(comparisons: Iterable[Comparison], *, spread: bool = True) -> tup
 
 
 def _nothing_across(models: Iterable[ModelResults]) -> tuple[str, ...]:
-    names = [model.name for model in models if not any(c.n_conditions for c in model.compare_across())]
+    names = [model.name for model in models if not any(c.n_conditions for c in model.compare_all("across"))]
     return (f"Nothing across layers in {', '.join(names)}: one layer, or no write or read spaces.",) if names else ()
 
 

@@ -13,7 +13,7 @@ from headspaces.report.document import MISSING
 from headspaces.report.results import ModelResults
 from headspaces.report.tables.headings import shown
 from headspaces.report.tables.writing import Table
-from headspaces.report.tidy_frames import extremes, tidy
+from headspaces.report.tidy_frames import ends, extremes, tidy
 
 Pairs = Float[np.ndarray, "condition pair"]
 NUMBERS = ("n_tokens", "n_windows", "window_tokens", "loss_nats_per_token")
@@ -42,7 +42,8 @@ def activations(models: Sequence[ModelResults]) -> Table:
                 **{name: model.activations[f"run/{name}"].item() for name in NUMBERS},
                 "n_pairs": int(defined.sum()), "n_layer_pairs": comparison.n_conditions,
                 **_sizes(*(found[term][defined] for term in TERMS[:3])),
-                **_energy(rho[defined], found["energy_fraction"][defined]),
+                **_quantiles("energy_over_rho", found["energy_fraction"][defined], rho[defined]),
+                **_correlations(rho[defined], found["energy_fraction"][defined], "energy_"),
                 **_correlations(rho[defined], found["linear"][defined], "linear_"),
                 **_composition(model, kind),
                 **_by_layer_pair(rho, found["energy_fraction"]),
@@ -81,10 +82,6 @@ def _sizes(linear: np.ndarray, normalisation: np.ndarray, total: np.ndarray) -> 
     }
 
 
-def _energy(rho: np.ndarray, fraction: np.ndarray) -> dict[str, float]:
-    return {**_quantiles("energy_over_rho", fraction, rho), **_correlations(rho, fraction, "energy_")}
-
-
 def _composition(model: ModelResults, kind: str) -> dict[str, float]:
     """Correlations of rho with Elhage's composition score, which belongs to query heads on both sides."""
     if model.affinity is None or f"cs/O{kind}" not in model.affinity:
@@ -104,13 +101,8 @@ def _by_layer_pair(rho: Pairs, fraction: Pairs) -> dict[str, float | int]:
     defined = np.isfinite(rho) & np.isfinite(fraction)
     pairs = [(one[kept], other[kept]) for one, other, kept in zip(rho, fraction, defined)]
     within = np.array([_correlations(*pair)["spearman"] for pair in pairs])
-    low, median, high = extremes(within)
-    return {
-        "layer_pair_spearman_low": low,
-        "layer_pair_spearman_median": median,
-        "layer_pair_spearman_high": high,
-        "n_layer_pairs_negative": int(np.sum(within < 0)),
-    }
+    spearman = ends("layer_pair_spearman_{}", within, "low median high")
+    return {**spearman, "n_layer_pairs_negative": int(np.sum(within < 0))}
 
 
 def _correlations(x: np.ndarray, y: np.ndarray, start: str = "") -> dict[str, float]:
@@ -119,10 +111,8 @@ def _correlations(x: np.ndarray, y: np.ndarray, start: str = "") -> dict[str, fl
     # Half a second to import: only this table's job waits for it.
     from scipy import stats
 
-    coefficients = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
-    return {
-        start + name: np.nan if constant else float(function(x, y).statistic) for name, function in coefficients.items()
-    }
+    found = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
+    return {start + name: np.nan if constant else float(function(x, y).statistic) for name, function in found.items()}
 
 
 def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:

@@ -11,8 +11,7 @@ import pandas as pd
 from headspaces.geometry.statistics import rho_differences
 from headspaces.report.results import Comparison, ModelResults
 from headspaces.report.tables.writing import Table
-from headspaces.report.tidy_frames import extremes, tidy
-from headspaces.spaces import Shape
+from headspaces.report.tidy_frames import ends, tidy
 
 SAME = 1e-12
 """Overlaps that differ less are equal: their own error is 1e-14."""
@@ -30,11 +29,7 @@ def self_head(models: Sequence[ModelResults]) -> Table:
             found = [arrays[f"{spaces}/{name}"] for name in ("own", "others", "p", "n_permutations", "exhaustive")]
             for layer, (own, others, p, count, exhaustive) in enumerate(zip(*found)):
                 smallest = 1 / count if exhaustive else 1 / (count + 1)
-                rows.append({
-                    "model": model.name, "layer": layer, "spaces": spaces, "n_labels": labels,
-                    "own_mean": own, "others_mean": others, "p": p, "n_permutations": count,
-                    "p_is_smallest": int(np.isclose(p, smallest)),
-                })  # fmt: skip
+                rows.append((model.name, layer, spaces, labels, own, others, p, np.isclose(p, smallest), count))
     columns = "model layer spaces n_labels own_mean others_mean p p_is_smallest n_permutations"
     frame = tidy(columns, rows)
     notes = tuple(f"{model.name}: not measured." for model in models if model.self_heads is None)
@@ -45,13 +40,10 @@ def _over_layers(frame: pd.DataFrame) -> pd.DataFrame:
     """Ranges over the layers of each model and spaces, as RW gives them."""
     rows = []
     for (model, spaces), part in frame.groupby(["model", "spaces"], sort=False):
-        row = {"model": model, "spaces": spaces, "n_labels": part["n_labels"].iloc[0], "n_layers": len(part)}
-        for name in ("own_mean", "others_mean"):
-            row[f"{name}_low"], _, row[f"{name}_high"] = extremes(part[name].to_numpy())
-        rows.append({
-            **row, "p_high": part["p"].max(), "n_smallest_p": part["p_is_smallest"].sum(),
-            "n_permutations": part["n_permutations"].iloc[0],
-        })  # fmt: skip
+        own, others = (ends("{}", part[name].to_numpy()).values() for name in ("own_mean", "others_mean"))
+        n_labels, n_permutations = part["n_labels"].iloc[0], part["n_permutations"].iloc[0]
+        smallest = part["p_is_smallest"].sum()
+        rows.append((model, spaces, n_labels, len(part), *own, *others, part["p"].max(), smallest, n_permutations))
     columns = """model spaces n_labels n_layers own_mean_low own_mean_high others_mean_low others_mean_high p_high
                  n_smallest_p n_permutations"""
     return tidy(columns, rows)
@@ -62,13 +54,10 @@ def v_spaces(models: Sequence[ModelResults]) -> Table:
     rows = []
     for comparison in (model.within("V") for model in models if "V" in model.kinds):
         model = comparison.model
+        isotropic, sd = model.isotropic, model.random_sd
         for layer, (mean, angle) in enumerate(zip(comparison.mean, comparison.statistics["min_angle"])):
-            rows.append({
-                "model": model.name, "layer": layer, "n_pairs": comparison.n_pairs, "mean_rho": mean,
-                "isotropic": model.isotropic, "isotropic_ratio": mean / model.isotropic, "random_sd": model.random_sd,
-                "random_sds": (mean - model.isotropic) / model.random_sd if model.random_sd else np.nan,
-                "min_angle_deg": angle,
-            })  # fmt: skip
+            sds = (mean - isotropic) / sd if sd else np.nan
+            rows.append((model.name, layer, comparison.n_pairs, mean, isotropic, mean / isotropic, sd, sds, angle))
     columns = "model layer n_pairs mean_rho isotropic isotropic_ratio random_sd random_sds min_angle_deg"
     notes = tuple(
         f"{model.name}: one value read space in a layer, no pairs."
@@ -81,8 +70,7 @@ def v_spaces(models: Sequence[ModelResults]) -> Table:
 def model_pairs(models: Sequence[ModelResults]) -> Table:
     """Overlaps of two models of one shape, pair by pair (RW section 5.5)."""
     rows = [
-        {"model": one.model.name, "other": other.model.name, "scope": one.scope, "spaces": one.spaces}
-        | rho_differences(one.rho, other.rho)
+        {**one.names, "other": other.model.name, **rho_differences(one.rho, other.rho)}
         for one, other in _shared(models)
     ]
     columns = "model other scope spaces n_pairs max_abs_difference median_abs_difference max_relative_difference"
@@ -97,20 +85,21 @@ def model_pairs(models: Sequence[ModelResults]) -> Table:
 
 def tuning(models: Sequence[ModelResults]) -> Table:
     """Statistics of two models of one shape side by side, layer by layer (RW section 5.5, appendix E)."""
-    rows = []
-    for one, other in _shared(models):
-        if one.scope == "within":
-            for layer in range(one.n_conditions):
-                differences = rho_differences(one.rho[layer], other.rho[layer])
-                rows.append({
-                    "model": one.model.name, "other": other.model.name, "spaces": one.spaces, "layer": layer,
-                    **{
-                        f"{name}{end}": comparison.statistics[statistic][layer]
-                        for name, statistic in (("mean_rho", "mean"), ("spread", "spread"), ("min_angle", "min_angle"))
-                        for comparison, end in ((one, _unit(name)), (other, "_other" + _unit(name)))
-                    },
-                    **differences,
-                })  # fmt: skip
+    statistics = (("mean_rho{}", "mean"), ("spread{}", "spread"), ("min_angle{}_deg", "min_angle"))
+    rows = [
+        {
+            **one.names, "other": other.model.name, "layer": layer,
+            **{
+                name.format(end): comparison.statistics[statistic][layer]
+                for end, comparison in (("", one), ("_other", other))
+                for name, statistic in statistics
+            },
+            **rho_differences(one.rho[layer], other.rho[layer]),
+        }
+        for one, other in _shared(models)
+        if one.scope == "within"
+        for layer in range(one.n_conditions)
+    ]  # fmt: skip
     columns = """model other spaces layer n_pairs mean_rho mean_rho_other spread spread_other
                  min_angle_deg min_angle_other_deg max_abs_difference median_abs_difference max_relative_difference"""
     frame = tidy(columns, rows)
@@ -120,16 +109,9 @@ def tuning(models: Sequence[ModelResults]) -> Table:
     return Table(frame, () if rows else (NO_TWO,), printed, choice)
 
 
-def _unit(name: str) -> str:
-    return "_deg" if name == "min_angle" else ""
-
-
 def _shared(models: Sequence[ModelResults]) -> Iterator[tuple[Comparison, Comparison]]:
     """Comparisons that two models of one shape both have."""
     for one, other in combinations(models, 2):
-        if Shape.from_attributes(one.attributes) != Shape.from_attributes(other.attributes):
-            continue
-        theirs = {(comparison.scope, comparison.spaces): comparison for comparison in other.compare_all()}
-        for comparison in one.compare_all():
-            if match := theirs.get((comparison.scope, comparison.spaces)):
-                yield comparison, match
+        if one.shape == other.shape:
+            theirs = {comparison.spaces: comparison for comparison in other.compare_all()}
+            yield from ((found, theirs[found.spaces]) for found in one.compare_all() if found.spaces in theirs)

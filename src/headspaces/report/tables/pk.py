@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
+from headspaces.affinity.classes import PATTERNS
 from headspaces.affinity.evaluation import evaluate_heads, evaluate_pairs
 from headspaces.affinity.graph import class_counts, rank_hubs, strongest_edges
 from headspaces.affinity.informativeness import ORDER
 from headspaces.geometry.statistics import isotropic_mean, isotropic_sd
-from headspaces.report.pk_results import cutoffs, graphs, is_gpt2, measured, pk_and_cs, with_classes
+from headspaces.report.pk_results import graphs, is_gpt2, measured, pk_and_cs_pairs, with_classes
 from headspaces.report.results import Arrays, ModelResults
 from headspaces.report.tables.writing import Table
 from headspaces.report.tidy_frames import joined, plain
@@ -27,16 +29,12 @@ INVARIANT = {"cka": "cka_invariant", "procrustes": "procrustes_invariant"}
 def pk_table1(models: Sequence[ModelResults], published: Sequence[Published] = ()) -> Table:
     """How well the largest score of a head's pairs finds the heads of a known circuit (PK table 1)."""
     printed = _printed(published, "pk_table1")
-    rows, notes = [], []
+    rows: list[dict[str, Any]] = []
+    notes = []
     for model, arrays, classes in with_classes(models):
         labels = arrays["head_classes/counts"].astype(bool)
         found = evaluate_heads(arrays, labels).set_index(["method", "spaces"])
-        for areas in _own_forms(found):
-            method, spaces = areas["method"], areas["spaces"]
-            row = {"model": model.name, **areas, **_invariant(found, (INVARIANT.get(method, method), spaces))}
-            if is_gpt2(model, classes):
-                row["published"] = printed.get(("pr_auc", method, spaces), np.nan)
-            rows.append(row)
+        rows += _evaluated_rows(model, found, {"published": "pr_auc"}, printed if is_gpt2(model, classes) else {})
         notes.append(
             f"{model.name}: {labels.sum()} of {labels.size} heads are the circuit's ({classes.name}); "
             f"chance: {labels.mean():.3f}."
@@ -48,17 +46,14 @@ def pk_table1(models: Sequence[ModelResults], published: Sequence[Published] = (
 def pk_table2(models: Sequence[ModelResults], published: Sequence[Published] = ()) -> Table:
     """How well a score finds the pairs of one class, mean over kinds and classes (PK table 2)."""
     printed = _printed(published, "pk_table2")
-    rows, notes = [], []
+    rows: list[dict[str, Any]] = []
+    notes = []
     for model, arrays, classes in with_classes(models):
         numbers = _evaluated(arrays)
         cells = evaluate_pairs(arrays, numbers)
         found = cells.groupby("method", sort=False)[["pr_auc", "roc_auc", "average_precision"]].mean()
-        for areas in _own_forms(found):
-            method = areas["method"]
-            row = {"model": model.name, **areas, **_invariant(found, INVARIANT.get(method, method))}
-            if is_gpt2(model, classes):
-                row |= {f"published_{area}": printed.get((area, method), np.nan) for area in ("pr_auc", "roc_auc")}
-            rows.append(row)
+        names = {f"published_{area}": area for area in ("pr_auc", "roc_auc")}
+        rows += _evaluated_rows(model, found, names, printed if is_gpt2(model, classes) else {})
         chance = np.mean([_share(numbers, number) for number in cells["head_class"].unique().tolist()])
         notes.append(f"{model.name}: classes of {classes.name}; chance: PR-AUC {chance:.4f}, ROC-AUC 0.5.")
     columns = """model method pr_auc roc_auc published_pr_auc published_roc_auc average_precision pr_auc_invariant
@@ -70,14 +65,10 @@ def pk_kl(models: Sequence[ModelResults], published: Sequence[Published] = ()) -
     """Divergence of every kind pair's PK from that of random subspaces (PK figure 8)."""
     printed = _printed(published, "pk_kl")
     rows = [
-        {
-            "model": model.name, "source": x, "target": y, "kl": arrays["kl"][i, j],
-            "published": printed.get(("kl", x, y), np.nan) if is_gpt2(model) else np.nan,
-        }
+        (model.name, x, y, kl, printed.get(("kl", x, y), np.nan) if is_gpt2(model) else np.nan)
         for model, arrays in measured(models)
-        for i, x in enumerate(ORDER)
-        for j, y in enumerate(ORDER)
-    ]  # fmt: skip
+        for (x, y), kl in zip(product(ORDER, ORDER), arrays["kl"].flat)
+    ]
     return _without_published(plain("model source target kl published", rows), _not_measured(models))
 
 
@@ -87,14 +78,11 @@ def pk_means(models: Sequence[ModelResults]) -> Table:
     for model, arrays in measured(models):
         d_model, d_head = model.attributes["d_model"], model.attributes["d_head"]
         reference = d_head * isotropic_mean(d_model, d_head), d_head * isotropic_sd(d_model, d_head)
-        for pair in (x + y for x in ORDER for y in ORDER):
-            values = arrays[f"pk/{pair}"]
+        for x, y in product(ORDER, ORDER):
+            values = arrays[f"pk/{x}{y}"]
             values = values[np.isfinite(values)]
-            rows.append({
-                "model": model.name, "source": pair[0], "target": pair[1], "n_pairs": values.size,
-                "mean": values.mean() if values.size else np.nan, "sd": values.std() if values.size else np.nan,
-                "reference_mean": reference[0], "reference_sd": reference[1],
-            })  # fmt: skip
+            moments = (values.mean(), values.std()) if values.size else (np.nan, np.nan)
+            rows.append((model.name, x, y, values.size, *moments, *reference))
     return Table(plain("model source target n_pairs mean sd reference_mean reference_sd", rows), _not_measured(models))
 
 
@@ -122,28 +110,16 @@ def pk_nodes(models: Sequence[ModelResults]) -> Table:
     rows = []
     for score in ("pk", "cs"):
         for model, classes, graph in graphs(models, score):
-            inside, outside = class_counts(graph)
-            rows.append({
-                "model": model.name, "method": score, "set": classes.name if classes else None, "n_edges": graph.size(),
-                "n_in_class": inside, "n_out_of_class": outside,
-            })  # fmt: skip
+            rows.append((model.name, score, classes.name if classes else None, graph.size(), *class_counts(graph)))
     return Table(plain("model method set n_edges n_in_class n_out_of_class", rows), _not_measured(models))
 
 
 def pk_cutoffs(models: Sequence[ModelResults]) -> Table:
     """Cut-offs of the strongest 3 % of the pairs and limits of the axes, by PK and by CS (PK figure 5)."""
     rows = []
-    for model, arrays in measured(models):
-        for spaces in (kind for kind in ACROSS if f"cs/{kind}" in arrays):
-            pk, cs = pk_and_cs(arrays, spaces)
-            if not pk.size:
-                continue
-            (pk_cutoff, pk_limit), (cs_cutoff, cs_limit) = cutoffs(pk), cutoffs(cs)
-            rows.append({
-                "model": model.name, "spaces": spaces, "n_pairs": pk.size, "pk_cutoff": pk_cutoff, "pk_limit": pk_limit,
-                "cs_cutoff": cs_cutoff, "cs_limit": cs_limit,
-                "n_above_both": int(((pk > pk_cutoff) & (cs > cs_cutoff)).sum()),
-            })  # fmt: skip
+    for model, spaces, pk, cs, ends in pk_and_cs_pairs(models):
+        above = (pk > ends["pk_cutoff"]) & (cs > ends["cs_cutoff"])
+        rows.append((model.name, spaces, pk.size, *ends.values(), above.sum()))
     columns = "model spaces n_pairs pk_cutoff pk_limit cs_cutoff cs_limit n_above_both"
     return Table(plain(columns, rows), _not_measured(models))
 
@@ -151,12 +127,9 @@ def pk_cutoffs(models: Sequence[ModelResults]) -> Table:
 def head_classes(models: Sequence[ModelResults]) -> Table:
     """Count the heads whose classes are known (PK table 8)."""
     rows = [
-        {
-            "model": model.name, "set": classes.name, "n_heads": len(classes.evaluated),
-            "n_labelled": len(classes.names), "n_classes": len(classes.order),
-        }
+        (model.name, classes.name, len(classes.evaluated), len(classes.names), len(classes.order))
         for model, _, classes in with_classes(models)
-    ]  # fmt: skip
+    ]
     return Table(plain("model set n_heads n_labelled n_classes", rows), _without_classes(models))
 
 
@@ -166,11 +139,9 @@ def identity(models: Sequence[ModelResults]) -> Table:
     for model in models:
         if model.attention is None:
             continue
-        scores = {name: model.attention[name] for name in ("identity", "previous_token", "induction")}
-        layer, head = np.indices(scores["identity"].shape)
-        frame = pd.DataFrame({"layer": layer.ravel(), "head": head.ravel()})
-        for name, values in scores.items():
-            frame[f"{name}_score"] = values.ravel()
+        scores = {f"{name}_score": model.attention[name].ravel() for name in PATTERNS}
+        layer, head = np.indices(model.attention["identity"].shape).reshape(2, -1)
+        frame = pd.DataFrame({"layer": layer, "head": head, **scores})
         frame = frame.sort_values("identity_score", ascending=False, kind="stable", ignore_index=True)
         frames.append(frame.assign(model=model.name, rank=np.arange(1, len(frame) + 1)))
     frame = joined("model rank layer head identity_score previous_token_score induction_score", frames)
@@ -198,15 +169,19 @@ def _printed(published: Iterable[Published], table: str) -> dict[tuple[str, ...]
     }
 
 
-def _own_forms(found: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of the scores in PK's own form."""
-    rows = found.reset_index()
-    return [dict(row) for row in rows[~rows["method"].isin(INVARIANT.values())].to_dict("records")]  # type: ignore[arg-type]
-
-
-def _invariant(found: pd.DataFrame, place: Any) -> dict[str, float]:
-    """Areas of a score's invariant form; none where it was not computed."""
-    return {f"{column}_invariant": found[column][place] for column in found} if place in found.index else {}
+def _evaluated_rows(
+    model: ModelResults, found: pd.DataFrame, published: Mapping[str, str], printed: Mapping[tuple[str, ...], float]
+) -> Iterator[dict[str, Any]]:
+    """Rows of the scores in PK's own form, each with PK's numbers and the areas of its invariant form, if computed."""
+    areas = found.assign(**dict.fromkeys(published, np.nan)).reset_index()
+    for row in areas[~areas["method"].isin(INVARIANT.values())].to_dict("records"):
+        method, *spaces = (row[name] for name in found.index.names)
+        form = INVARIANT.get(method, method)
+        place = (form, *spaces) if spaces else form
+        numbers = {name: printed.get((area, method, *spaces), np.nan) for name, area in published.items()}
+        invariant = {f"{name}_invariant": found[name][place] for name in found} if place in found.index else {}
+        cells = {str(name): value for name, value in row.items()}
+        yield {"model": model.name, **cells, **numbers, **invariant}
 
 
 def _without_published(frame: pd.DataFrame, notes: tuple[str, ...]) -> Table:

@@ -11,28 +11,21 @@ from pathlib import Path
 
 import pandas as pd
 
-from headspaces.files import whole_file
 from headspaces.report.document import Section, TextTable, is_number, text_table, write_sections
 from headspaces.report.tables.headings import column_heading, shown
 from headspaces.report.tables.latex import latex
 from headspaces.report.tidy_frames import write_frame
 from headspaces.study.items import TABLES
+from headspaces.text_tables import write_text
 
 
 @dataclass(frozen=True)
 class Table:
     """A table with what has to be said about it.
 
-    Attributes
-    ----------
-    frame
-        Every row; missing values are ``NaN`` or ``pd.NA``.
-    notes
-        What holds for these models only: why a cell is empty, which rows are left out.
-    printed
-        The rows for the reader, where there are too many; ``None`` prints all.
-    choice
-        What was chosen of the frame to be printed: a note says so.
+    ``frame`` has every row; missing values are ``NaN`` or ``pd.NA``. ``notes`` hold for these models only: why a cell
+    is empty, which rows are left out. ``printed`` are the rows for the reader where there are too many, and ``choice``
+    says what was chosen.
     """
 
     frame: pd.DataFrame
@@ -58,21 +51,14 @@ def write_table(
 ) -> None:
     """Write a table's four files, each whole or not at all.
 
-    Parameters
-    ----------
-    name
-        The table in :data:`headspaces.study.items.TABLES`: its title and definitions.
-    table
-        Its rows and notes.
-    csv_path, markdown_path, latex_path, data_path
-        The files; the last is JSON, from which the report's page shows the printed rows.
+    Title and definitions are those of ``name`` in :data:`headspaces.study.items.TABLES`; from ``data_path``, in JSON,
+    the report's page shows the printed rows.
     """
     item = TABLES[name]
     section = Section(printed_table(table), title=item.title, notes=[*item.notes, *table.all_notes])
     write_frame(table.frame, csv_path)
     write_sections([section], markdown_path, data_path)
-    with whole_file(latex_path) as path:
-        path.write_text(latex(name, section), encoding="utf-8")
+    write_text(latex(name, section), latex_path)
 
 
 def printed_table(table: Table) -> TextTable:
