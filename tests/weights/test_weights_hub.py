@@ -5,7 +5,9 @@ import io
 import json
 import logging
 import os
+import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -205,7 +207,10 @@ def test_a_server_that_ignores_ranges_is_left_at_once(double, tmp_path, rng):
     headers = read_headers(SOURCE)
     double.fail(Answer(whole=True), 100, "/storage/")
     before = double.bodies
-    with pytest.raises(InputError, match=r"ignores range requests \(status 200\).*hf download someone/tiny-llama"):
+    with pytest.raises(
+        InputError,
+        match=r"ignores range requests \(status 200\).* GB\) .*hf download someone/tiny-llama model.safe",
+    ):
         fetched(headers, tmp_path)
     assert double.bodies - before < 5e6 < headers.files["model.safetensors"].size  # what was on the way, not the file
     assert not (tmp_path / "block.safetensors").exists()
@@ -274,10 +279,20 @@ def test_what_the_hub_refuses_says_the_way_out(double, tensors, monkeypatch):
     repository.gated, repository.token = True, SECRET
     with pytest.raises(InputError, match="gated; accept its licence at .*/someone/tiny-llama and set HF_TOKEN"):
         read_headers(SOURCE)
+    with pytest.raises(InputError) as caught:
+        read_headers(SOURCE)
+    assert "JSON" not in str(caught.value)
     monkeypatch.setenv("HF_TOKEN", SECRET)
     assert read_headers(SOURCE).shape.n_layers == 3
     del repository.commits[repository.revisions["main"]]["model.safetensors"]
-    with pytest.raises(InputError, match="neither model.safetensors nor pytorch_model.bin nor an index"):
+    files = repository.commits[repository.revisions["main"]]
+    files["m-Q4_K_M.gguf"] = Content.of(b"GGUF", large=True)
+    with pytest.raises(
+        InputError, match=r"neither model.safetensors nor pytorch_model.bin .*there is m-Q4_K_M.gguf \("
+    ):
+        read_headers(SOURCE)
+    del files["config.json"]
+    with pytest.raises(InputError, match=r"no file 'config.json'; .* There is m-Q4_K_M.gguf \(GGUF: name the file"):
         read_headers(SOURCE)
 
 
@@ -306,6 +321,49 @@ def test_no_network_is_said_in_one_line(double, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
+@pytest.fixture
+def untrusted(double, tmp_path):
+    """The double behind a certificate that only its own file makes trusted; that file and the address."""
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    command = [
+        "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
+        "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate,
+    ]  # fmt: skip
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    double.server.socket = context.wrap_socket(double.server.socket, server_side=True)
+    return certificate, f"https://127.0.0.1:{double.port}"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_unknown_certificate_fails_at_once_and_its_file_makes_it_known(double, untrusted, tensors, tmp_path):
+    certificate, url = untrusted
+    publish(double, {})
+    contents = double.repository(REPOSITORY).commits[double.repository(REPOSITORY).revisions["main"]]
+    contents["model.safetensors"] = Content.of(safetensors(tensors), large=False)
+    script = "import sys; from headspaces.weights.source import read_headers; print(read_headers(sys.argv[1]).shape)"
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith(("HF_", "PYTHON", "SSL_"))},
+        "PYTHONPATH": str(ROOT / "src"), "HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "home"),
+    }  # fmt: skip
+
+    def run(**more):
+        return subprocess.run(
+            [sys.executable, "-c", script, SOURCE], env={**environment, **more}, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+
+    refused = run()
+    assert "attempt 2" not in refused.stderr
+    last = refused.stderr.strip().splitlines()[-1]
+    assert f"the certificate of {url} is not trusted (self-signed certificate); where a" in last
+    assert "set SSL_CERT_FILE to a file with its certificate" in last
+    assert "n_layers=3" in run(SSL_CERT_FILE=str(certificate)).stdout
+
+
 def fill_cache(folder: Path, files: dict[str, bytes], commit: str) -> None:
     model = folder / "models--someone--tiny-llama"
     (model / "refs").mkdir(parents=True)
@@ -332,8 +390,15 @@ def test_offline_mode_reads_the_cache_and_nothing_else(double, tensors, tmp_path
     (
         tmp_path / "cache" / "models--someone--tiny-llama" / "snapshots" / commit / "model-00001-of-00002.safetensors"
     ).unlink()
-    with pytest.raises(InputError, match="offline mode is on and model-00001-of-00002.safetensors is not in the cache"):
+    with pytest.raises(
+        InputError,
+        match=r"offline mode is on and model-00001-of-00002.safetensors is not in the cache .* \(only the attention's "
+        rf"tensors are fetched\) .* `hf download someone/tiny-llama model-00001-of-00002.safetensors --revision "
+        rf"{commit}` there \(\d\S* GB\)",
+    ):
         fetch_block(headers, range(3), tmp_path / "other.safetensors")
+    with pytest.raises(InputError, match=r"hf download someone/tiny-llama model-00001-of-00002.safetensors --rev"):
+        read_headers(SOURCE)
 
 
 def test_whole_files_in_the_cache_are_used(double, tensors, tmp_path):

@@ -21,6 +21,7 @@ from headspaces.weights.formats.torch_archive import ReadRange, read_archive
 from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader
 from headspaces.weights.hub.ranges import Progress, Window, merged_ranges
 from headspaces.weights.hub.transfer import RemoteFile, explained, patiently
+from headspaces.weights.known_forms import describe_files
 
 logger = logging.getLogger(__name__)
 
@@ -78,9 +79,9 @@ def read_hub(source: str) -> tuple[str, dict[str, Any], dict[str, TensorHeader],
     config = _read_json(files, "config.json", wanted)
     chosen, placed = _find_weights(files, wanted)
     place, names = chosen[0], sorted(set(placed.values())) or chosen
-    for name in names:
-        if name not in files:
-            raise _absent(name, f"{source}: {place} names the file {name}, which the repository does not hold", wanted)
+    if absent := [name for name in names if name not in files]:
+        message = f"{source}: {place} names the file {absent[0]}, which the repository does not hold"
+        raise _absent(" ".join(absent), message, wanted)
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         found = dict(zip(names, pool.map(lambda name: _read_file_header(files[name]), names), strict=True))
     tensors: dict[str, TensorHeader] = {}
@@ -222,10 +223,14 @@ def _list_files(wanted: HubSource) -> tuple[str, dict[str, tuple[int | None, str
 
 def _read_json(files: Mapping[str, RemoteFile], name: str, wanted: HubSource) -> dict[str, Any]:
     if name not in files:
-        raise InputError(f"hub:{wanted.repository}: no file {name!r}; it is not a model in Hugging Face layout")
+        raise InputError(
+            f"hub:{wanted.repository}: no file {name!r}; it is not a model in Hugging Face layout. There is "
+            f"{describe_files(files)}"
+        )
     cached = cached_file(wanted.repository, files[name].commit, name)
+    data = cached.read_bytes() if cached else files[name].read_whole()
     try:
-        content = json.loads(cached.read_bytes() if cached else files[name].read_whole())
+        content = json.loads(data)
     except ValueError as error:
         raise InputError(f"hub:{wanted.repository}: {name} is not JSON ({error})") from error
     if not isinstance(content, dict):

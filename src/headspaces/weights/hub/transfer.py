@@ -8,6 +8,7 @@ ranges is left at once, because it would send a whole file where a slice was ask
 from __future__ import annotations
 
 import logging
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ class RemoteFile:
         from huggingface_hub.errors import OfflineModeIsEnabled
 
         if is_offline_mode():
-            raise explained(OfflineModeIsEnabled(), self.repository, self.commit, self.name)
+            raise explained(OfflineModeIsEnabled(), self.repository, self.commit, self.name, self.size)
         wanted = {} if end is None else {"Range": f"bytes={begin}-{end - 1}"}
         with get_session().stream(
             "GET", self.url, headers={**_headers(), **wanted}, timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT
@@ -122,9 +123,9 @@ class RemoteFile:
                 return
             raise InputError(
                 f"{self.repository}: the server ignores range requests (status {response.status_code}), so it would "
-                f"send all of {self.name} for {end - begin} bytes of it; download the model with `hf download "
-                f"{self.repository} --revision {self.commit}`, whose cache is used, or set HF_ENDPOINT to another "
-                "server"
+                f"send all of {self.name}{_gigabytes(self.size)} for {end - begin} bytes of it; download it with "
+                f"`hf download {self.repository} {self.name} --revision {self.commit}`, whose cache is used, or set "
+                "HF_ENDPOINT to another server"
             )
         sent, _, total = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
         if self.size is not None and total.isdecimal() and int(total) != self.size:
@@ -186,12 +187,14 @@ def wait_or_give_up(error: Exception, attempt: int, what: str) -> None:
     Raises
     ------
     InputError
-        After :data:`ATTEMPTS` attempts in a row, at once in offline mode, or for an answer that is not worth another.
+        After :data:`ATTEMPTS` attempts in a row; at once for a certificate that is not trusted.
     """
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
     if status is not None and status not in BUSY:
         raise error
+    if fault := _certificate_fault(error):
+        raise InputError(_not_trusted(fault, what)) from error
     if attempt >= getattr(error, "attempts", ATTEMPTS):
         raise InputError(_last_word(error, what, attempt)) from error
     asked = getattr(error, "wait", None) if response is None else _asked_wait(response.headers)
@@ -217,8 +220,8 @@ def raise_explained(response: Any, repository: str, revision: str, name: str) ->
         raise explained(error, repository, revision, name) from error
 
 
-def explained(error: Exception, repository: str, revision: str, name: str = "") -> InputError:
-    """Say in one line what an error of the Hub's client means and what to do."""
+def explained(error: Exception, repository: str, revision: str, name: str = "", size: int | None = None) -> InputError:
+    """Say in one line what an error of the Hub's client means and what to do; the name is a file's, or several."""
     from huggingface_hub import constants, errors
 
     page, where = f"{constants.ENDPOINT}/{repository}", f"hub:{repository}"
@@ -226,7 +229,9 @@ def explained(error: Exception, repository: str, revision: str, name: str = "") 
     if isinstance(error, errors.OfflineModeIsEnabled):
         return InputError(
             f"{where}: offline mode is on and {name or 'the model'} is not in the cache {constants.HF_HUB_CACHE}; "
-            f"unset HF_HUB_OFFLINE, or run `hf download {repository}` where there is a network"
+            "unset HF_HUB_OFFLINE, or run this where there is a network (only the attention's tensors are fetched) and "
+            f"copy results/weights, or run `hf download {repository} {name or 'config.json'} --revision {revision}` "
+            f"there{_gigabytes(size)} and copy the cache"
         )
     if isinstance(error, errors.GatedRepoError):
         return InputError(f"{where}: gated; accept its licence at {page} and set HF_TOKEN, or run `hf auth login`")
@@ -269,7 +274,7 @@ def _asked_wait(headers: Mapping[str, str]) -> float | None:
     return float(asked) if asked.isdecimal() else None
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     return str(error).strip().split("\n")[0] or type(error).__name__
 
 
@@ -278,6 +283,31 @@ def _server_text(response: Any) -> str:
         return "no text"
     said = response.headers.get("X-Error-Message") or response.text
     return " ".join(str(said).split())[:200] or "no text"
+
+
+def _gigabytes(size: int | None) -> str:
+    return "" if size is None else f" ({size / 1e9:.3g} GB)"
+
+
+def _certificate_fault(error: BaseException | None) -> str:
+    """Say what is wrong with a server's certificate where that is why an attempt failed; else nothing."""
+    said = ""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return str(error.verify_message)
+        # The client may have kept no more than the text.
+        said = said or (_reason(error) if "CERTIFICATE_VERIFY_FAILED" in str(error) else "")
+        error = error.__cause__ or error.__context__
+    return said
+
+
+def _not_trusted(fault: str, what: str) -> str:
+    from huggingface_hub import constants
+
+    return (
+        f"{what}: the certificate of {constants.ENDPOINT} is not trusted ({fault}); where a proxy opens encrypted "
+        "traffic, set SSL_CERT_FILE to a file with its certificate (PEM), else check HF_ENDPOINT and the clock"
+    )
 
 
 def _last_word(error: Exception, what: str, attempts: int) -> str:
