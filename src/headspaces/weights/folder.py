@@ -12,6 +12,7 @@ from headspaces.errors import InputError
 from headspaces.weights.formats.safetensors_header import MAX_HEADER, read_header
 from headspaces.weights.formats.torch_load import read_torch
 from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader, unchanged
+from headspaces.weights.strays import files_aside
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 TORCH_SINGLE, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -107,20 +108,28 @@ def read_folder(path: Path) -> tuple[str, dict[str, Any], dict[str, TensorHeader
         tensors |= {key: tensor for key, tensor in found.items() if placed.get(key, name) == name}
         files[name] = FileHeader(str((path / name).resolve()), (path / name).stat().st_size, "", form)
     check_index(placed, tensors, str(path / place))
-    return fingerprint(config, tensors, files), config, tensors, files
+    revision = fingerprint(config, tensors, files)
+    return revision, config, tensors, files | files_aside(path, place, tensors, files)
 
 
 def _weight_file(path: Path) -> tuple[str, str]:
-    """Return the file or index that holds the weights, and its form; the order is that of transformers."""
-    for name, form in (
-        (SINGLE, "safetensors"),
-        (INDEX, "safetensors"),
-        (TORCH_SINGLE, "torch"),
-        (TORCH_INDEX, "torch"),
-    ):
-        if (path / name).is_file():
-            return name, form
+    """Return the file or index that holds the weights, and its form; the order is that of transformers.
+
+    But an index whose files are all there is no leftover, and goes before a single file.
+    """
+    for single, index in ((SINGLE, INDEX), (TORCH_SINGLE, TORCH_INDEX)):
+        for name in (index, single) if _is_complete(path / index) else (single, index):
+            if (path / name).is_file():
+                return name, "safetensors" if single == SINGLE else "torch"
     raise InputError(f"{path}: neither {SINGLE}, {TORCH_SINGLE} nor an index of several files is there")
+
+
+def _is_complete(index: Path) -> bool:
+    """Whether all files that an index names are there."""
+    try:
+        return all((index.parent / file).is_file() for file in set(weight_map(read_json(index), str(index)).values()))
+    except InputError:
+        return False
 
 
 def fingerprint(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], files: Mapping[str, FileHeader]) -> str:

@@ -13,12 +13,15 @@ from dataclasses import asdict
 from typing import Any
 
 from headspaces.errors import InputError
-from headspaces.spaces import KINDS
+from headspaces.spaces import KINDS, Shape
 from headspaces.weights.formats.dtypes import SCALE, SCALED, check_supported
+from headspaces.weights.guards import check_adapters, check_pruned, check_unused
 from headspaces.weights.headers import Checkpoint, Headers, TensorHeader
+from headspaces.weights.layer_stack import Stack, find_names, find_stack
 from headspaces.weights.layout import Layout, layer_tensors
-from headspaces.weights.layouts import available_kinds, find_layout, find_prefix
-from headspaces.weights.shapes import expected_shape, read_shape
+from headspaces.weights.layouts import available_kinds, find_layout
+from headspaces.weights.shapes import CONFIG_KEYS, count, expected_shape, read_shape
+from headspaces.weights.strays import file_notes
 
 _GGUF_NAMES = {
     "block_count": "num_hidden_layers",
@@ -26,6 +29,7 @@ _GGUF_NAMES = {
     "attention.head_count": "num_attention_heads",
     "attention.head_count_kv": "num_key_value_heads",
     "attention.key_length": "head_dim",
+    "nextn_predict_layers": "num_nextn_predict_layers",
 }
 """By a GGUF file's names, those of Hugging Face configurations."""
 
@@ -40,23 +44,20 @@ def interpret(checkpoint: Checkpoint, kinds: str = KINDS) -> Headers:
     """
     source, tensors = checkpoint.source, checkpoint.tensors
     config = _hugging_face_names(checkpoint.config)
+    check_adapters(tensors, source)
     layout, decoder = find_layout(config, source)
+    check_pruned(decoder, source)
     _check_packed(tensors, source)
-    prefix = find_prefix(layout, tensors, source)
+    layout, prefix = find_names(layout, tensors, source)
     present = available_kinds(layout, prefix, tensors, kinds)
     if not present:
         raise InputError(f"{source}: the checkpoint holds no tensors for {', '.join(kinds)}")
     _check_types(layout, prefix, tensors, source)
-    shape = read_shape(layout, decoder, {name: tensor.shape for name, tensor in tensors.items()}, prefix, source)
-    notes = [layout.note] if layout.note else []
-    if absent := [kind for kind in kinds if kind not in present]:
-        notes.append(f"no tensors for {', '.join(absent)}: left out")
-    if source.startswith("hub:") and source.rpartition("@")[2] != checkpoint.revision:
-        repository, _, revision = source.partition("@")
-        notes.append(
-            f"revision {revision or 'main'!r} is not pinned; it was commit {checkpoint.revision}: "
-            f"{repository}@{checkpoint.revision} keeps it"
-        )
+    told = count(decoder, CONFIG_KEYS["n_layers"], source)
+    predicting = decoder.get("num_nextn_predict_layers")
+    stack = find_stack(layout, prefix, tensors, told, predicting if type(predicting) is int else 0, source)
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    shape = read_shape(layout, decoder, shapes, prefix, stack.n_layers, source)
     needed: dict[str, TensorHeader] = {}
     block = scale_block(config)
     for layer in range(shape.n_layers):
@@ -64,6 +65,7 @@ def interpret(checkpoint: Checkpoint, kinds: str = KINDS) -> Headers:
         for name in layer_tensors(layout, prefix, layer, present):
             expected = expected_shape(layout, shape, name.removeprefix(start))
             needed |= _checked(name, expected, tensors, block, source)
+    check_unused(layout, prefix, shape.n_layers, tensors, needed, source)
     used = {tensor.file for tensor in needed.values()}
     return Headers(
         checkpoint=checkpoint,
@@ -75,8 +77,27 @@ def interpret(checkpoint: Checkpoint, kinds: str = KINDS) -> Headers:
         tensors=needed,
         files={name: file for name, file in checkpoint.files.items() if name in used},
         scale_block=block,
-        notes=tuple(notes),
+        notes=(*([layout.note] if layout.note else []), *_notes(checkpoint, decoder, kinds, present, stack, shape)),
     )
+
+
+def _notes(
+    checkpoint: Checkpoint, decoder: Mapping[str, Any], kinds: str, present: str, stack: Stack, shape: Shape
+) -> list[str]:
+    """Say what is left out, and what was not said by the checkpoint."""
+    source = checkpoint.source
+    notes = [*stack.notes, *file_notes(checkpoint.files)]
+    if count(decoder, CONFIG_KEYS["n_query_heads"], source) is None:
+        notes.append(f"the configuration gives no number of heads: {shape.n_query_heads} by the sizes of the tensors")
+    if absent := [kind for kind in kinds if kind not in present]:
+        notes.append(f"no tensors for {', '.join(absent)}: left out")
+    if source.startswith("hub:") and source.rpartition("@")[2] != checkpoint.revision:
+        repository, _, revision = source.partition("@")
+        notes.append(
+            f"revision {revision or 'main'!r} is not pinned; it was commit {checkpoint.revision}: "
+            f"{repository}@{checkpoint.revision} keeps it"
+        )
+    return notes
 
 
 def interpretation_sum(headers: Headers) -> str:

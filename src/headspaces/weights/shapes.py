@@ -7,8 +7,8 @@ from typing import Any
 
 from headspaces.errors import InputError
 from headspaces.spaces import KINDS, Shape
+from headspaces.weights.head_marks import FIXED_WIDTH, agreed, head_marks
 from headspaces.weights.layout import Layout
-from headspaces.weights.layouts import n_layers_present
 
 CONFIG_KEYS: dict[str, tuple[str, ...]] = {
     "n_layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
@@ -20,11 +20,17 @@ CONFIG_KEYS: dict[str, tuple[str, ...]] = {
 
 
 def read_shape(
-    layout: Layout, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], prefix: str, where: str
+    layout: Layout,
+    config: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...]],
+    prefix: str,
+    n_layers: int,
+    where: str,
 ) -> Shape:
-    """Read the numbers and widths of layers and heads.
+    """Read the numbers and widths of heads.
 
-    Only the number of query heads is believed from the configuration alone. Widths are never the quotient of the
+    Only the number of query heads is believed from the configuration alone, unless a tensor as long as a head is wide
+    contradicts it; where the configuration has none, such a tensor tells it. Widths are never the quotient of the
     hidden size and the heads, nor a default of a configuration class: Qwen3, Gemma and Mistral-Nemo have others.
 
     Parameters
@@ -35,32 +41,42 @@ def read_shape(
         Shape of every tensor of the checkpoint, by name.
     prefix
         What :func:`~headspaces.weights.layouts.find_prefix` returned.
+    n_layers
+        Number of layers.
     where
         The checkpoint, for messages.
 
     Raises
     ------
     InputError
-        If layers are missing or too many, heads do not divide, or tensors and configuration disagree.
+        If heads do not divide, or tensors and configuration disagree.
     """
-    n_layers = n_layers_present(layout, prefix, shapes)
-    told = _number(config, CONFIG_KEYS["n_layers"], where)
-    if told is not None and told != n_layers:
-        raise InputError(
-            f"{where}: the configuration has {told} layers, the tensors {n_layers}; the checkpoint is incomplete or "
-            "the configuration another one's"
-        )
-    heads = _number(config, CONFIG_KEYS["n_query_heads"], where)
-    if heads is None:
-        keys = " or ".join(CONFIG_KEYS["n_query_heads"])
-        raise InputError(f"{where}: the configuration gives no number of heads ({keys})")
     sizes = {kind: _size(layout, shapes, prefix, kind, n_layers) for kind in KINDS}
     d_model = _d_model(sizes, where)
+    widths = {kind: size[1 if kind == "O" else 0] for kind, size in sizes.items() if size}
+    marks = list(head_marks(layout, config, shapes, prefix, n_layers, widths))
+    width = widths["O"] if "O" in widths else 0 if layout.qkv else widths.get("Q", 0)
+    heads = count(config, CONFIG_KEYS["n_query_heads"], where)
+    if heads is None and marks and width:
+        heads = _quotient(width, marks[0].d_head, f"{where}: all heads by the width of {marks[0].tensor}")
+    if heads is None:
+        keys = " or ".join(CONFIG_KEYS["n_query_heads"])
+        raise InputError(
+            f"{where}: the configuration gives no number of heads ({keys}), nor does a tensor; add it to config.json, "
+            "for a model of several parts to its text_config"
+        )
+    if width and width % heads == 0:
+        agreed(marks, width // heads, heads, width, where)
     d_head, n_kv_heads = _head_sizes(layout, config, sizes, heads, where)
+    if layout.name in FIXED_WIDTH and heads * d_head != d_model and not config.get("head_dim"):
+        raise InputError(
+            f"{where}: {heads} heads by the configuration, but {layout.o} has {heads * d_head} dimensions for them "
+            f"where {layout.name} has {d_model}: heads are pruned; use the checkpoint before pruning"
+        )
     if heads % n_kv_heads:
         raise InputError(f"{where}: {heads} query heads do not divide into {n_kv_heads} key-value heads")
     for key, value in (("d_head", d_head), ("d_model", d_model)):
-        told = _number(config, CONFIG_KEYS[key], where)
+        told = count(config, CONFIG_KEYS[key], where)
         if told is not None and told != value:
             raise InputError(f"{where}: the configuration has {key} {told}, the tensors {value}; one of them is wrong")
     return Shape(n_layers, d_model, heads, n_kv_heads, d_head)
@@ -80,8 +96,14 @@ def expected_shape(layout: Layout, shape: Shape, tensor: str) -> tuple[int, ...]
     return out_in[::-1] if layout.transposed else out_in
 
 
-def _number(config: Mapping[str, Any], names: tuple[str, ...], where: str) -> int | None:
-    """Return the configuration's value under the first of the names that it has, or None."""
+def count(config: Mapping[str, Any], names: tuple[str, ...], where: str) -> int | None:
+    """Return the configuration's value under the first of the names that it has, or None.
+
+    Raises
+    ------
+    InputError
+        If it is no positive whole number, the same for all layers.
+    """
     for name in names:
         value = config.get(name)
         if value is None:
@@ -123,14 +145,14 @@ def _head_sizes(
 ) -> tuple[int, int]:
     """Width of a head and number of key-value heads."""
     output, query, key, value = (sizes[kind] for kind in KINDS)
-    told = heads if layout.split == "heads" else _number(config, layout.kv_heads, where)
+    told = heads if layout.split == "heads" else count(config, layout.kv_heads, where)
     if output is not None:
         d_head = _quotient(output[1], heads, f"{where}: the columns of {layout.o}")
     elif query is not None:
         parts = heads + 2 * (told or heads) if layout.qkv else heads
         d_head = _quotient(query[0], parts, f"{where}: the rows of {layout.tensor('Q')}")
     else:
-        d_head = _number(config, CONFIG_KEYS["d_head"], where) or 0
+        d_head = count(config, CONFIG_KEYS["d_head"], where) or 0
         if not d_head:
             raise InputError(f"{where}: neither {layout.o} nor {layout.q} is there to tell the width of a head")
     if layout.qkv and query is not None:
