@@ -80,7 +80,11 @@ _RANKS = (
     Field("direct_sum/{X}/rank", ("layer",), "1", "dimension of the sum of the layer's spaces"),
     Field("direct_sum/{X}/deficiency", ("layer",), "1", "sum of the ranks less the dimension of the sum"),
     Field("direct_sum/{X}/lambda_min", ("layer",), "1", "smallest eigenvalue of the sum of the spaces' projections"),
-)
+    Field(
+        "direct_sum/{X}/condition", ("layer",), "1",
+        "singular value of the stacked bases that is nearest to the tolerance, by the largest: the rank's margin",
+    ),
+)  # fmt: skip
 
 _WITHIN_NULLS = tuple(
     Field(f"within/{{X}}/{{null}}/{name}", ("sample", "layer"), unit, meaning)
@@ -130,6 +134,7 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
             "D ||R^T B||^2 / (||R||^2 ||B||^2), folded" + _LATER,
         ),
         *_RANKS,
+        Field("direct_sum/{X}/random_condition", (), "1", "condition of as many heads of random directions"),
     ),
     "null-shard": _NULLS,
     "nulls": (
