@@ -80,7 +80,11 @@ _RANKS = (
     Field("direct_sum/{X}/rank", ("layer",), "1", "dimension of the sum of the layer's spaces"),
     Field("direct_sum/{X}/deficiency", ("layer",), "1", "sum of the ranks less the dimension of the sum"),
     Field("direct_sum/{X}/lambda_min", ("layer",), "1", "smallest eigenvalue of the sum of the spaces' projections"),
-)
+    Field(
+        "direct_sum/{X}/condition", ("layer",), "1",
+        "singular value of the stacked bases that is nearest to the tolerance, by the largest: the rank's margin",
+    ),
+)  # fmt: skip
 
 _SAMPLE_STATISTICS = (
     ("spread", "1", "standard deviation (ddof = 0) of rho over all pairs"),
@@ -126,6 +130,7 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
             "D ||R^T B||^2 / (||R||^2 ||B||^2), folded" + _LATER,
         ),
         *_RANKS,
+        Field("direct_sum/{X}/random_condition", (), "1", "condition of as many heads of random directions"),
     ),
     "swap-start": (
         Field(

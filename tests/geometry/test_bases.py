@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.linalg import orth, subspace_angles
 
-from headspaces.geometry.bases import Bases, block_bases, direct_sum, orthonormal_bases
+from headspaces.geometry.bases import Bases, block_bases, direct_sum, orthonormal_bases, random_condition
 from headspaces.geometry.heads import LayerHeads, Norm
 
 
@@ -53,6 +53,7 @@ def test_direct_sum_against_the_singular_values(n_heads, d_model, d_head, rng):
     assert found.deficiency == max(0, n_heads * d_head - d_model)
     smallest = singular[d_model - 1] ** 2 if n_heads * d_head >= d_model else 0.0
     assert found.lambda_min == pytest.approx(smallest, rel=1e-9)
+    assert found.condition == pytest.approx(singular[min(d_model, n_heads * d_head) - 1] / singular[0], rel=1e-3)
 
 
 def test_rank_at_a_large_tolerance(rng):
@@ -77,6 +78,35 @@ def test_lambda_min_of_nearly_dependent_spaces(rng):
     # Two unit vectors at the angle t have the smallest singular value sqrt(1 - cos t).
     assert found.lambda_min == pytest.approx(2 * np.sin(tilt / 2) ** 2, rel=1e-6)
     assert (found.rank, found.deficiency) == (d_model, 0)
+
+
+@pytest.mark.parametrize(("ratio", "deficiency"), [(1.19e-6, 0), (0.9e-6, 1)])
+@pytest.mark.parametrize("d_model", [64, 320])
+def test_the_margin_of_a_rank_is_seen_from_both_sides(d_model, ratio, deficiency, rng):
+    """A second pair of heads that share a direction exactly does not hide the one at the edge."""
+    for shared in (0, 1):
+        axes = np.eye(d_model)
+        # Two unit vectors at the angle t have singular values of the ratio tan(t / 2).
+        tilt = 2 * np.arctan(ratio)
+        axes[:, d_model // 2] = np.cos(tilt) * axes[:, 0] + np.sin(tilt) * axes[:, d_model // 2]
+        if shared:
+            axes[:, d_model // 2 + 1] = axes[:, 1]
+        rotation = np.linalg.qr(rng.standard_normal((d_model, d_model)))[0]
+        found = direct_sum(orthonormal_bases((rotation @ axes).reshape(d_model, d_model // 16, 16).swapaxes(0, 1)))
+        assert found.condition == pytest.approx(ratio, rel=2e-3)
+        assert found.deficiency == deficiency + shared
+
+
+@pytest.mark.parametrize(("n_heads", "d_model", "d_head"), [(4, 576, 64), (16, 576, 64), (3, 600, 20)])
+def test_random_heads_have_the_condition_of_free_projections(n_heads, d_model, d_head):
+    """Eigenvalues of a sum of n free projections of trace a fill 1 + (n - 2) a ± 2 sqrt((n - 1) a (1 - a))."""
+    trace = d_head / d_model
+    centre, half = 1 + (n_heads - 2) * trace, 2 * np.sqrt((n_heads - 1) * trace * (1 - trace))
+    expected = np.sqrt((centre - half) / (centre + half))
+    assert random_condition(n_heads, d_model, d_head) == pytest.approx(expected, rel=0.1)
+    # Where the heads just fill the stream, the edge is at 0 and the smallest value is of the order of 1 / D.
+    full = random_condition(d_model // d_head, d_model, d_head)
+    assert 0.01 < full * d_model < 1
 
 
 @pytest.mark.parametrize("n_heads", [4, 20])

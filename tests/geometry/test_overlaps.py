@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy.linalg import subspace_angles
 
-from headspaces.geometry.bases import block_bases
+from headspaces.geometry.bases import block_bases, random_condition
 from headspaces.geometry.heads import LayerHeads, Norm, fold
 from headspaces.geometry.overlaps import composition_scores, observed_overlaps
 
@@ -24,6 +24,9 @@ def test_every_pair_against_scipy(layers):
     arrays = observed_overlaps(iter(blocks))
     assert {name.split("/")[0] for name in arrays} == {"within", "cross", "rank", "direct_sum"}
     for kind, n in HEADS.items():
+        room = D_MODEL - (kind != "O")  # LayerNorm's reads have mean zero
+        assert arrays[f"direct_sum/{kind}/random_condition"] == random_condition(n, room, D_HEAD)
+        assert arrays[f"direct_sum/{kind}/condition"].shape == (N_LAYERS,)
         for layer, i, j in np.ndindex(N_LAYERS, n, n):
             one, two = (fold(layers[layer], kind)[head] for head in (i, j))
             angles = subspace_angles(one, two)

@@ -325,6 +325,29 @@ def test_zero_weights_are_undefined():
         assert np.isnan(array).all(), name
 
 
+@pytest.mark.parametrize("to_device", [None, torch.from_numpy])
+@pytest.mark.parametrize("null", NULLS)
+def test_zero_heads_are_not_drawn_and_change_nothing_for_the_others(null, to_device):
+    """Six live and two zero heads have the null distribution of the six alone, within layers and across."""
+    live = [0, 2, 3, 5, 6, 7]
+    shapes = [Shape(n_layers=2, d_model=64, n_query_heads=n, n_kv_heads=n, d_head=8) for n in (6, 8)]
+    alone = weights(shapes[0], "OQ")
+    among = {which: np.zeros((8, 64, 8)) for which in alone}
+    for which, factors in alone.items():
+        among[which][live] = factors
+    settings = {} if to_device is None else {"to_device": to_device}
+    expected, found = (
+        null_shard(run_of(maps, shape, "OQ", figure_layers={"O": 0}, **settings), null, range(3))
+        for maps, shape in zip((alone, among), shapes, strict=True)
+    )
+    for name, array in expected.items():
+        if not name.startswith("pairs/"):
+            np.testing.assert_allclose(found[name], array, rtol=1e-9, err_msg=name)
+    rho = found[f"pairs/O/{null}/rho"]
+    np.testing.assert_allclose(rho[:, np.isfinite(rho[0])], expected[f"pairs/O/{null}/rho"], rtol=1e-9)
+    assert np.isnan(rho).sum() == 3 * (28 - 15)
+
+
 def test_single_columns_cannot_be_reassigned():
     """With d_head = 1 every order of the columns has the same pairs: the observed spread is not above them."""
     shape = Shape(n_layers=1, d_model=9, n_query_heads=6, n_kv_heads=6, d_head=1)

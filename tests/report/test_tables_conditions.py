@@ -115,9 +115,15 @@ def test_direct_sum_of_real_bases_and_what_dimensions_force(writes_only):
         "rank/O": np.stack([one.rank for one in bases]),
         "direct_sum/O/deficiency": np.array([one.deficiency for one in sums]),
         "direct_sum/O/lambda_min": np.array([one.lambda_min for one in sums]),
+        "direct_sum/O/condition": np.array([0.25, 1.19e-6]), "direct_sum/O/random_condition": np.array(3.2e-4),
     }  # fmt: skip
-    shape = {**SHAPE, "d_model": 4, "d_head": 2}
-    values = only_row(TABLES["direct_sum"]([ModelResults("m", shape, arrays)]))
+    shape = {**SHAPE, "d_model": 4, "d_head": 2, "rank_rtol": 1e-6}
+    table = TABLES["direct_sum"]([ModelResults("m", shape, arrays)])
+    values = only_row(table)
+    (note,) = table.notes
+    assert note.startswith("m, O: the rank of layer 1 is marginal: σ / σ max 1.19e-06 is within a factor of 10 of the")
+    assert note.endswith("heads of random directions have 3.20e-04.")
+    assert (values["condition_low"], values["random_condition"]) == (1.19e-6, 3.2e-4)
     assert (values["total_width"], values["forced_deficiency"]) == (6, 2)
     assert (values["rank_low"], values["rank_high"]) == (1, 2)
     dimension = [np.linalg.matrix_rank(np.concatenate(list(layer), axis=1)) for layer in maps]

@@ -37,13 +37,17 @@ def test_one_command_makes_the_table_of_ones_own_model(project):
     assert len(lines) == 8
 
 
+SUMS = ("rank", "deficiency", "lambda_min", "condition")
+
+
 def test_the_overlaps_file_keeps_its_contract(project):
     arrays, attributes = read_arrays(project / OVERLAPS, "overlaps"), read_attributes(project / OVERLAPS, "overlaps")
     heads = {"O": N_HEADS, "Q": N_HEADS, "K": N_KV, "V": N_KV}
     expected = {}
     for kind, n in heads.items():
         expected |= {f"within/{kind}/{name}": (N_LAYERS, n, n) for name in ("rho", "angle")}
-        expected |= {f"direct_sum/{kind}/{name}": (N_LAYERS,) for name in ("rank", "deficiency", "lambda_min")}
+        expected |= {f"direct_sum/{kind}/{name}": (N_LAYERS,) for name in SUMS}
+        expected[f"direct_sum/{kind}/random_condition"] = ()
         expected[f"rank/{kind}"] = (N_LAYERS, n)
     for kind in "QKV":
         expected |= {

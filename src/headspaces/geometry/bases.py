@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import scipy.linalg
@@ -77,11 +78,15 @@ class DirectSum:
         Sum of the spaces' ranks less ``rank``: 0 for a direct sum.
     lambda_min
         Smallest eigenvalue of ``S = sum P_i`` on the residual stream; 0 where the spaces cannot span it.
+    condition
+        How near the edge the rank is: of the stacked bases' singular values the one that is nearest to the tolerance,
+        divided by the largest. For a direct sum the smallest value by the largest.
     """
 
     rank: int
     deficiency: int
     lambda_min: float
+    condition: float
 
 
 def direct_sum(bases: Bases, rtol: float = RANK_RTOL) -> DirectSum:
@@ -93,17 +98,30 @@ def direct_sum(bases: Bases, rtol: float = RANK_RTOL) -> DirectSum:
     stacked = np.concatenate([one[:, :rank] for one, rank in zip(bases.basis, bases.rank, strict=True)], axis=1)
     d_model, width = stacked.shape
     if width == 0:
-        return DirectSum(0, 0, 0.0)
+        return DirectSum(0, 0, 0.0, 0.0)
     extremes = _spanning_extremes(stacked, rtol) if width > d_model else None
     if extremes is None:
         triangular: np.ndarray = np.linalg.qr(stacked if width <= d_model else stacked.T, mode="r")  # type: ignore[assignment]
         extremes = _extreme_singular_values(triangular)
     if extremes is not None and extremes[0] > rtol * extremes[1]:
-        rank, smallest = min(stacked.shape), extremes[0]
+        rank, smallest, condition = min(stacked.shape), extremes[0], extremes[0] / extremes[1]
     else:
         singular = np.linalg.svd(triangular, compute_uv=False)
         rank, smallest = int(np.sum(singular > rtol * singular[0])), float(singular[-1])
-    return DirectSum(rank, width - rank, smallest**2 if width >= d_model else 0.0)
+        ratios = np.maximum(singular / singular[0], np.finfo(float).tiny)
+        condition = float(ratios[np.argmin(np.abs(np.log(ratios / rtol)))])
+    return DirectSum(rank, width - rank, smallest**2 if width >= d_model else 0.0, condition)
+
+
+@lru_cache(maxsize=64)
+def random_condition(n_heads: int, d_model: int, d_head: int) -> float:
+    """:attr:`DirectSum.condition` of heads of random directions: the median of three draws, always the same."""
+    rng = np.random.default_rng([n_heads, d_model, d_head])
+    drawn = (np.linalg.qr(rng.standard_normal((n_heads, d_model, min(d_head, d_model))))[0] for _ in range(3))
+    sizes = np.zeros((n_heads, min(d_head, d_model)))
+    return float(
+        np.median([direct_sum(Bases(basis, sizes, np.full(n_heads, basis.shape[2]))).condition for basis in drawn])
+    )
 
 
 def _spanning_extremes(stacked: Float[np.ndarray, "d_model width"], rtol: float) -> tuple[float, float] | None:
@@ -175,6 +193,7 @@ def block_bases(
         ``direct_sum/{X}/rank``    layer                      int64   dimension of the sum of the layer's spaces
         ``…/deficiency``           layer                      int64   sum of the ranks less that dimension
         ``…/lambda_min``           layer                      float64 see :class:`DirectSum`
+        ``…/condition``            layer                      float64 see :class:`DirectSum`
         ========================== ========================== ======= ==========================================
     """
 
@@ -189,6 +208,7 @@ def block_bases(
             f"direct_sum/{kind}/rank": np.array(total.rank),
             f"direct_sum/{kind}/deficiency": np.array(total.deficiency),
             f"direct_sum/{kind}/lambda_min": np.array(total.lambda_min),
+            f"direct_sum/{kind}/condition": np.array(total.condition),
         }
 
     arrays: dict[str, list[np.ndarray]] = {}

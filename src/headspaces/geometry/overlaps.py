@@ -11,9 +11,13 @@ from tqdm import tqdm
 
 from headspaces.devices import ToDevice, identity
 from headspaces.geometry.angles import smallest_angles
+from headspaces.geometry.bases import random_condition
 from headspaces.geometry.heads import LayerHeads, fold
 from headspaces.geometry.pairs import layer_overlaps, normalised, smaller_ranks
 from headspaces.spaces import READS, kinds_of
+
+CENTRED_MEAN = 1e-6
+"""Mean of a unit vector's entries below which it counts as centred, in float32, too."""
 
 
 def observed_overlaps(
@@ -36,11 +40,13 @@ def observed_overlaps(
         ``cross/O{Y}/rho``          writer_ and reader_layer, writer_, reader_head 1      NaN unless reader is later
         ``cross/O{Y}/angle``        the same                                       degree the same
         ``direct_sum/{X}/…``        layer                                          1      see ``block_bases``
+        ``…/random_condition``      none                                           1      see ``random_condition``
         ``rank/{X}``                layer, head                                    1      numerical rank
         =========================== ============================================== ====== ==========================
     """
     parts: dict[str, list[np.ndarray]] = {}
     kept: list[dict[str, np.ndarray]] = []
+    sizes: dict[str, tuple[int, int, int]] = {}
     for block in tqdm(blocks, desc="within layers", unit="block", file=sys.stderr, mininterval=5):
         kinds = kinds_of(block)
         bases = {kind: to_device(block[f"{kind}/basis"]) for kind in kinds}
@@ -50,6 +56,7 @@ def observed_overlaps(
             parts.setdefault(f"within/{kind}/rho", []).append(normalised(pairs.within[kind], smaller))
             angles = np.stack([smallest_angles(layer, layer) for layer in bases[kind]])
             parts.setdefault(f"within/{kind}/angle", []).append(angles)
+            sizes.setdefault(kind, _room(block[f"{kind}/basis"][0]))
         for name in block:
             if name.startswith(("rank/", "direct_sum/")):
                 parts.setdefault(name, []).append(block[name])
@@ -57,7 +64,16 @@ def observed_overlaps(
             kept.append(dict(block))
         del block, bases
     arrays = {name: np.concatenate(values) for name, values in parts.items()}
+    for kind, size in sizes.items():
+        arrays[f"direct_sum/{kind}/random_condition"] = np.array(random_condition(*size))
     return arrays | (_across(kept, to_device) if kept else {})
+
+
+def _room(bases: Float[np.ndarray, "head d_model d_head"]) -> tuple[int, int, int]:
+    """Count heads, dimensions that a layer's spaces lie in (one less where all have mean zero), and directions."""
+    n_heads, d_model, d_head = bases.shape
+    centred = bool(np.abs(bases.mean(axis=1)).max() < CENTRED_MEAN)
+    return n_heads, d_model - centred, d_head
 
 
 def _across(blocks: list[dict[str, np.ndarray]], to_device: ToDevice) -> dict[str, np.ndarray]:

@@ -139,6 +139,27 @@ def orthonormalised(
     return basis, rank
 
 
+def among_zero_heads(
+    basis: Float[Array, "live d_model d_head"], rank: Int[np.ndarray, " live"], live: Int[np.ndarray, " live"], n: int
+) -> tuple[Float[Array, "head d_model d_head"], Int[np.ndarray, " head"]]:
+    """Put the bases and ranks of live heads among those of zero heads.
+
+    Parameters
+    ----------
+    basis, rank
+        Of the live heads, as :func:`orthonormalised` gives them.
+    live, n
+        Numbers of the live heads, and how many heads there are in all.
+    """
+    xp = array_namespace(basis)
+    bases = xp.zeros((n, *basis.swapaxes(1, 2).shape[1:]), dtype=basis.dtype, device=device(basis))
+    ranks = np.zeros(n, rank.dtype)
+    ranks[live] = rank
+    for drawn, head in enumerate(live.tolist()):
+        bases[head, :, :] = basis[drawn, :, :].T
+    return bases.swapaxes(1, 2), ranks
+
+
 def _cholesky_bases(xp: Any, stack: Array, rtol: float) -> tuple[Array, np.ndarray]:
     """Bases by Cholesky QR, and for which heads they are sound."""
     n, _, d_head = stack.shape

@@ -25,7 +25,7 @@ from headspaces.geometry.bases import RANK_RTOL
 from headspaces.geometry.closest_pair import pairs_within
 from headspaces.geometry.pairs import layer_overlaps, normalised, smaller_ranks
 from headspaces.geometry.statistics import isotropic_mean, isotropic_sd, pair_statistics, upper_median_layer
-from headspaces.nulls.draws import generator, orthonormalised, random_subspaces, reassigned, rotated
+from headspaces.nulls.draws import among_zero_heads, generator, orthonormalised, random_subspaces, reassigned, rotated
 from headspaces.spaces import Shape
 from headspaces.threads import map_in_order
 
@@ -81,15 +81,21 @@ class NullRun:
     def draw(
         self, null: str, layer: int, kind: str, sample: int
     ) -> tuple[Float[Array, "head d_model d_head"], Int[np.ndarray, " head"]]:
-        """Draw a layer's spaces of one kind: orthonormal bases where the work is done, and ranks."""
-        factors = self.factors(layer, kind)
+        """Draw a layer's spaces of one kind: orthonormal bases where the work is done, and ranks.
+
+        Only what live heads have is drawn: a zero head gives the others nothing and gets nothing of theirs.
+        """
+        every = self.factors(layer, kind)
+        live = np.flatnonzero(every.any(axis=(1, 2)))
+        factors = every[live] if 0 < len(live) < len(every) else every
         n_heads, d_model, d_head = factors.shape
         # A common power of two changes no space and no digit; it keeps squares inside the range of float32.
         _, exponent = np.frexp(np.abs(factors).max(initial=0.0))
         scaled = np.ldexp(factors, 1 - exponent).astype(self.dtype)
         columns = self.to_device(scaled.transpose(0, 2, 1).reshape(-1, d_model))
         columns = NULL_MODELS[null](columns.T, generator(self.seed, self.model, layer, kind, null, sample)).T
-        return orthonormalised(columns.reshape(n_heads, d_head, d_model).swapaxes(1, 2), self.rtol)
+        basis, rank = orthonormalised(columns.reshape(n_heads, d_head, d_model).swapaxes(1, 2), self.rtol)
+        return (basis, rank) if n_heads == len(every) else among_zero_heads(basis, rank, live, len(every))
 
     def statistics(self, rho: Float[np.ndarray, "condition pair"]) -> dict[str, Float[np.ndarray, " condition"]]:
         """Summarise a sample's pairs by condition."""

@@ -14,6 +14,9 @@ from headspaces.report.tidy_frames import ends, extremes, tidy
 NEARLY_SHARED_DEG = 1.0
 """RW section 4.1 counts the pairs below this angle."""
 
+MARGINAL = 10.0
+"""A rank is marginal where a singular value is within this factor of the tolerance."""
+
 
 def small_angles(models: Sequence[ModelResults]) -> Table:
     """Count the pairs that nearly share a direction, and give the sine of the smallest angle (RW section 4.1)."""
@@ -28,17 +31,31 @@ def small_angles(models: Sequence[ModelResults]) -> Table:
 
 def direct_sum(models: Sequence[ModelResults]) -> Table:
     """Ranks of the spaces and deficiency of their sum, over the layers (RW sections 4.1 and 5.1)."""
-    rows = []
+    rows, notes = [], []
     for model in models:
         for kind in (kind for kind in model.kinds if f"rank/{kind}" in model.overlaps):
             ranks = model.overlaps[f"rank/{kind}"]
+            deficiency, lambda_min, condition, random = (
+                model.overlaps[f"direct_sum/{kind}/{name}"]
+                for name in ("deficiency", "lambda_min", "condition", "random_condition")
+            )
+            notes += _marginal(f"{model.name}, {kind}", condition, random, model.attributes["rank_rtol"])
             width, d_model = ranks.shape[1] * model.attributes["d_head"], model.attributes["d_model"]
             rows.append({
                 "model": model.name, "spaces": kind, "d_model": d_model, "total_width": width,
                 "forced_deficiency": max(0, width - d_model), **ends("rank_{}", ranks),
-                **ends("deficiency_{}", model.overlaps[f"direct_sum/{kind}/deficiency"]),
-                **ends("lambda_min_{}", model.overlaps[f"direct_sum/{kind}/lambda_min"]),
+                **ends("deficiency_{}", deficiency), **ends("lambda_min_{}", lambda_min),
+                "condition_low": condition.min(), "random_condition": random,
             })  # fmt: skip
     columns = """model spaces d_model total_width rank_low rank_high deficiency_low deficiency_high
-                 forced_deficiency lambda_min_low lambda_min_high"""
-    return Table(tidy(columns, rows))
+                 forced_deficiency lambda_min_low lambda_min_high condition_low random_condition"""
+    return Table(tidy(columns, rows), tuple(notes))
+
+
+def _marginal(name: str, condition: np.ndarray, random: np.ndarray, rtol: float) -> list[str]:
+    """Name the layers where a rank depends on the tolerance."""
+    return [
+        f"{name}: the rank of layer {layer} is marginal: σ / σ max {condition[layer]:.2e} is within a factor of "
+        f"{MARGINAL:g} of the tolerance {rtol:.0e}; heads of random directions have {float(random):.2e}."
+        for layer in np.flatnonzero((condition > rtol / MARGINAL) & (condition < rtol * MARGINAL))
+    ]

@@ -39,6 +39,8 @@ _COLUMNS = {
     "reassignment_min_angle_deg": _Column("reassignment, smallest angle (°)", 3),
     "lambda_min_low": _Column("λ min, low"),
     "lambda_min_high": _Column("λ min, high"),
+    "condition_low": _Column("σ / σ max, low"),
+    "random_condition": _Column("the same of random heads"),
     "min_max_rho": _Column("min max ρ"),
     "n_below_isotropic": _Column("layer pairs below isotropic"),
     "n_layers_below_10deg": _Column("layers below 10°"),
