@@ -201,14 +201,6 @@ def _is_complete(index: Path) -> bool:
         return False
 
 
-def _is_complete(index: Path) -> bool:
-    """Whether all files that an index names are there."""
-    try:
-        return all((index.parent / file).is_file() for file in set(weight_map(read_json(index), str(index)).values()))
-    except InputError:
-        return False
-
-
 def fingerprint(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], files: Mapping[str, FileHeader]) -> str:
     """Identify a checkpoint without reading it whole: its configuration, headers and sizes."""
     content = [
