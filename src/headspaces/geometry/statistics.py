@@ -68,16 +68,14 @@ def pair_statistics(rho: Float[np.ndarray, "*conditions pair"]) -> dict[str, Flo
 
 
 def spread_ratio(
-    observed: Float[np.ndarray, "*conditions"],
-    rotation: Float[np.ndarray, "sample *conditions"],
-    reassignment: Float[np.ndarray, "other *conditions"],
+    observed: Float[np.ndarray, "*conditions"], *samples: Float[np.ndarray, "_ *conditions"]
 ) -> Float[np.ndarray, "*conditions"]:
-    """Observed spread over the largest spread among all samples of both null models: r of RW section 5.3.
+    """Observed spread over the largest spread among all samples of all given null models: r of RW section 5.3.
 
     Since it is a ratio to a maximum, it depends on the number of samples. NaN without a defined sample, and where the
     largest sample is 0 (a condition with a single pair).
     """
-    largest = np.fmax.reduce(np.concatenate([rotation, reassignment]), axis=0, initial=np.nan)
+    largest = np.fmax.reduce(np.concatenate(samples), axis=0, initial=np.nan)
     return _divided(observed, largest)
 
 

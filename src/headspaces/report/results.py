@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 
 from headspaces.errors import check_own
 from headspaces.geometry.statistics import isotropic_mean, isotropic_sd, pair_statistics
-from headspaces.spaces import KINDS, NULLS, READS, Shape
+from headspaces.spaces import KINDS, NULLS, READS, SWAP, Shape
 from headspaces.store import dataset_names, read_arrays, read_attributes
 
 Arrays = Mapping[str, np.ndarray]
@@ -201,9 +201,10 @@ class ModelResults:
 
     def _nulls(self, place: str, kept: Any = ...) -> dict[str, dict[str, Float[np.ndarray, "sample condition"]]]:
         arrays, found = self.nulls or {}, {}
-        for null in NULLS if self.nulls is not None else ():
+        for null in (*NULLS, SWAP) if self.nulls is not None else ():
             names = [name for name in arrays if name.startswith(f"{place}/{null}/")]
-            found[null] = {name.rsplit("/", 1)[1]: arrays[name][kept] for name in names}
+            if names or null != SWAP:
+                found[null] = {name.rsplit("/", 1)[1]: arrays[name][kept] for name in names}
         return found
 
 
