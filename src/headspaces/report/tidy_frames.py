@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from headspaces.text_tables import write_csv
 
@@ -54,9 +54,9 @@ def extremes(values: Float[np.ndarray, " condition"]) -> tuple[float, float, flo
     return float(defined.min()), float(np.median(defined)), float(defined.max())
 
 
-def ends(name: str, values: Float[np.ndarray, " condition"], which: str = "low high") -> dict[str, float]:
+def ends(name: str, values: Shaped[np.ndarray, "*conditions"], which: str = "low high") -> dict[str, float]:
     """Return some of the :func:`extremes` (``low median high``) by column: ``name`` with the end in its braces."""
-    found = dict(zip(("low", "median", "high"), extremes(values)))
+    found = dict(zip(("low", "median", "high"), extremes(values.astype(np.float64).ravel())))
     return {name.format(end): found[end] for end in which.split()}
 
 

@@ -69,7 +69,7 @@ def ratio_columns(data: pd.DataFrame, axes: Axes) -> None:
         axes.scatter(x[~above], r[~above], s=12, color=tint, marker="^", lw=0)
         at: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "top", "size": 5.5}
         axes.annotate(f"{above.sum()}/{r.size}", (place, 0.99), **at)
-    _side_by_side(axes, groups, 1)
+    _side_by_side(axes, groups, 1.0)
     for marker, size, label in (("o", 2.2, "above all null samples"), ("^", 3.5, "not above"), ("_", 9, "median")):
         axes.plot([], [], marker, ms=size, color=colour("observed"), label=label)
     _log(axes, "y")
@@ -187,7 +187,7 @@ def layer_pair_correlations(data: pd.DataFrame, axes: Axes) -> None:
         values = rows["value"].to_numpy()
         axes.scatter(place + _jitter(values), values, s=6, color=colour(str(spaces)[-1]), alpha=0.5, lw=0)
         _median_bar(axes, place, values)
-    _side_by_side(axes, groups, 0)
+    _side_by_side(axes, groups, 0.0)
     axes.set(ylabel="Spearman in a layer pair")
 
 
