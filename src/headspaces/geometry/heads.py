@@ -41,8 +41,8 @@ class LayerHeads:
     ``factors`` are by kind (``O``, ``Q``, ``K``, ``V``) in float64 and unfolded: ``W_O`` or ``W_X^T`` of every head. K
     and V have one head per key-value head, never repeated. ``read_norm`` stands between the residual stream and the
     query, key and value projections, ``write_norm`` on the attention's output before it is added to the stream (Gemma 2
-    and 3, OLMo 2). ``dtypes`` are by kind the types in which the weights are stored (``BF16``, ``ggml:Q8_0``), where they
-    are known.
+    and 3, OLMo 2). ``dtypes`` are by kind the types in which the weights are stored (``BF16``, ``ggml:Q8_0``), as far
+    as they are known.
     """
 
     layer: int
