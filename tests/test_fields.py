@@ -39,6 +39,7 @@ def layers() -> list[LayerHeads]:
             layer,
             {kind: rng.standard_normal((SHAPE.n_heads(kind), SHAPE.d_model, SHAPE.d_head)) for kind in "OQKV"},
             Norm("rmsnorm", rng.uniform(0.5, 2, SHAPE.d_model)),
+            dtypes=dict.fromkeys("OQKV", "F64"),
         )
         for layer in range(SHAPE.n_layers)
     ]

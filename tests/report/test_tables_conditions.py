@@ -133,6 +133,12 @@ def test_direct_sum_of_real_bases_and_what_dimensions_force(writes_only):
     assert values["lambda_min_high"] == pytest.approx(np.linalg.eigvalsh(projections)[0])
     assert values["lambda_min_low"] == pytest.approx(0, abs=1e-25)
     assert TABLES["direct_sum"]([writes_only]).frame.empty
+    for counts, said in (
+        ([[0, 3, 0], [0, 1, 0]], "4 directions of 2 heads are within"),
+        ([[-1] * 3] * 2, "is not known"),
+    ):
+        arrays["within_rounding/O"] = np.array(counts)
+        assert said in TABLES["direct_sum"]([ModelResults("m", shape, arrays)]).notes[0]
 
 
 def test_right_tail_agrees_with_scipy(writes_only):

@@ -391,3 +391,12 @@ def test_gpt2s_real_folder_is_accounted_for():
     if not Path(folder).is_dir():
         pytest.skip("needs GPT-2's weights")
     assert read_headers(str(folder)).notes == ()
+
+
+def test_a_block_says_how_its_weights_are_stored(rng, tmp_path):
+    tensors = llama_tensors(rng)
+    name = f"{START}q_proj.weight"
+    tensors[name] = tensors[name].astype("float16")
+    first, second, _ = heads_of(folder_with(tmp_path, tensors))
+    assert first.dtypes == {"O": "F32", "Q": "F16", "K": "F32", "V": "F32"}
+    assert second.dtypes == dict.fromkeys("OQKV", "F32")

@@ -107,6 +107,18 @@ def test_only_the_needed_bytes_are_served(double, tmp_path, rng):
     assert served < 0.1 * sum(map(len, files.values()))
 
 
+def test_files_beside_the_weights_are_said_and_cost_nothing(double, tensors, tmp_path):
+    other = safetensors({name: array * 2 for name, array in tensors.items()})
+    files = shards(tensors, 2) | {"model.safetensors": other, "adapter_model.safetensors": b"x" * 100}
+    publish(double, files)
+    headers = read_headers(SOURCE)
+    stray, adapter, _ = headers.notes
+    assert stray.startswith("model.safetensors lies beside the weights and is not read")
+    assert adapter.startswith("the adapter adapter_model.safetensors lies beside the weights")
+    assert set(headers.files) == {name for name in files if "-of-" in name}
+    assert_values(fetched(headers, tmp_path), tensors)
+
+
 def test_neighbouring_tensors_share_a_request(double, tensors, tmp_path):
     publish(double, {"model.safetensors": safetensors(tensors)})
     headers = read_headers(SOURCE)

@@ -48,7 +48,7 @@ def test_the_overlaps_file_keeps_its_contract(project):
         expected |= {f"within/{kind}/{name}": (N_LAYERS, n, n) for name in ("rho", "angle")}
         expected |= {f"direct_sum/{kind}/{name}": (N_LAYERS,) for name in SUMS}
         expected[f"direct_sum/{kind}/random_condition"] = ()
-        expected[f"rank/{kind}"] = (N_LAYERS, n)
+        expected |= {f"{name}/{kind}": (N_LAYERS, n) for name in ("rank", "within_rounding")}
     for kind in "QKV":
         expected |= {
             f"cross/O{kind}/{name}": (N_LAYERS, N_LAYERS, N_HEADS, heads[kind])

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from headspaces.geometry.heads import LayerHeads, fold
+from headspaces.geometry.rounding import directions_within_rounding
 from headspaces.threads import map_in_order
 
 RANK_RTOL = 1e-6
@@ -194,6 +195,9 @@ def block_bases(
         ``…/deficiency``           layer                      int64   sum of the ranks less that dimension
         ``…/lambda_min``           layer                      float64 see :class:`DirectSum`
         ``…/condition``            layer                      float64 see :class:`DirectSum`
+        ``within_rounding/{X}``    layer, head                int64   directions that the rank counts and that the
+                                                                      storage's rounding may have made; only where the
+                                                                      layers say their types
         ========================== ========================== ======= ==========================================
     """
 
@@ -201,7 +205,7 @@ def block_bases(
         layer, kind = task
         bases = orthonormal_bases(fold(layer, kind) if fold_norms else layer.factors[kind], rtol)
         total = direct_sum(bases, rtol)
-        return {
+        found = {
             f"{kind}/basis": bases.basis.astype(dtype, copy=False),
             f"{kind}/singular_values": bases.singular_values,
             f"rank/{kind}": bases.rank,
@@ -210,6 +214,9 @@ def block_bases(
             f"direct_sum/{kind}/lambda_min": np.array(total.lambda_min),
             f"direct_sum/{kind}/condition": np.array(total.condition),
         }
+        if stored := layer.dtypes.get(kind):
+            found[f"within_rounding/{kind}"] = directions_within_rounding(layer.factors[kind], kind, stored, rtol)
+        return found
 
     arrays: dict[str, list[np.ndarray]] = {}
     for part in map_in_order(spaces, ((layer, kind) for layer in layers for kind in layer.factors)):

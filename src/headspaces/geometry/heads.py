@@ -7,7 +7,7 @@ of a factor is the head's space. Pure functions of arrays.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -41,13 +41,15 @@ class LayerHeads:
     ``factors`` are by kind (``O``, ``Q``, ``K``, ``V``) in float64 and unfolded: ``W_O`` or ``W_X^T`` of every head. K
     and V have one head per key-value head, never repeated. ``read_norm`` stands between the residual stream and the
     query, key and value projections, ``write_norm`` on the attention's output before it is added to the stream (Gemma 2
-    and 3, OLMo 2).
+    and 3, OLMo 2). ``dtypes`` are by kind the types in which the weights are stored (``BF16``, ``ggml:Q8_0``), as far
+    as they are known.
     """
 
     layer: int
     factors: Mapping[str, Float[np.ndarray, "head d_model d_head"]]
     read_norm: Norm
     write_norm: Norm | None = None
+    dtypes: Mapping[str, str] = field(default_factory=dict)
 
 
 def fold(heads: LayerHeads, kind: str) -> Float[np.ndarray, "head d_model d_head"]:

@@ -42,6 +42,7 @@ def observed_overlaps(
         ``direct_sum/{X}/…``        layer                                          1      see ``block_bases``
         ``…/random_condition``      none                                           1      see ``random_condition``
         ``rank/{X}``                layer, head                                    1      numerical rank
+        ``within_rounding/{X}``     the same                                       1      see ``block_bases``
         =========================== ============================================== ====== ==========================
     """
     parts: dict[str, list[np.ndarray]] = {}
@@ -58,7 +59,7 @@ def observed_overlaps(
             parts.setdefault(f"within/{kind}/angle", []).append(angles)
             sizes.setdefault(kind, _room(block[f"{kind}/basis"][0]))
         for name in block:
-            if name.startswith(("rank/", "direct_sum/")):
+            if name.startswith(("rank/", "direct_sum/", "within_rounding/")):
                 parts.setdefault(name, []).append(block[name])
         if "O" in kinds and len(kinds) > 1:
             kept.append(dict(block))

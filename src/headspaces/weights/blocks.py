@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,17 +85,20 @@ def each_layer(path: str | Path, layers: Iterable[int] | None = None) -> Iterato
     layout, shape = Layout.from_json(metadata["layout"]), Shape(**json.loads(metadata["shape"]))
     sums: dict[str, str] = json.loads(metadata["sha256"])
     first, source = int(metadata["first_layer"]), metadata["source"]
+    ggml: dict[str, list[str]] = json.loads(metadata.get("ggml", "{}"))
     for layer in range(first, first + int(metadata["n_layers"])) if layers is None else layers:
         names = layer_tensors(layout, metadata["prefix"], layer, metadata["kinds"])
         arrays = {name: _read_scaled(path, name, tensors, sums, metadata) for name in names}
         heads = cut_layer(layout, shape, metadata["prefix"], layer, metadata["kinds"], arrays)
         start = metadata["prefix"] + layout.layer.format(layer=layer)
+        stored = {kind: start + layout.tensor(kind) for kind in heads.factors}
+        dtypes = {kind: ggml.get(name, [tensors[name].dtype])[0] for kind, name in stored.items()}
         for kind, factors in heads.factors.items():
             _check_finite(factors, f"{source}: tensor {start + layout.tensor(kind)!r}", f"{kind} head")
         for name in names:
             if arrays[name].ndim == 1:
                 _check_finite(arrays[name][None], f"{source}: tensor {name!r}", "")
-        yield heads
+        yield replace(heads, dtypes=dtypes)
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:

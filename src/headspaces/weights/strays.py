@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from headspaces.errors import InputError
@@ -37,12 +37,17 @@ def files_aside(
     InputError
         If one file holds all that the index names, and other weights: nobody can tell which are meant.
     """
-    names = [name for name in (_SINGLES.get(weights, ""), *_ADAPTERS) if name and name not in files]
-    aside = {name: folder / name for name in names if (folder / name).is_file()}
+    there = [file.name for file in folder.iterdir() if file.is_file()]
+    aside = {name: folder / name for name in names_aside(weights, there, files)}
     single = _SINGLES.get(weights, "")
     if single in aside and single.endswith(".safetensors"):
         _check_same(aside[single], folder / weights, tensors, files)
     return {name: FileHeader(str(path.resolve()), path.stat().st_size, "", ASIDE) for name, path in aside.items()}
+
+
+def names_aside(weights: str, names: Collection[str], used: Collection[str]) -> list[str]:
+    """List the files among all of a folder or repository that are not read, and that a user may have meant."""
+    return [name for name in (_SINGLES.get(weights, ""), *_ADAPTERS) if name in names and name not in used]
 
 
 def file_notes(files: Mapping[str, FileHeader]) -> list[str]:

@@ -39,6 +39,7 @@ def direct_sum(models: Sequence[ModelResults]) -> Table:
                 model.overlaps[f"direct_sum/{kind}/{name}"]
                 for name in ("deficiency", "lambda_min", "condition", "random_condition")
             )
+            notes += _rounding(f"{model.name}, {kind}", model.overlaps.get(f"within_rounding/{kind}", np.zeros((0, 0))))
             notes += _marginal(f"{model.name}, {kind}", condition, random, model.attributes["rank_rtol"])
             width, d_model = ranks.shape[1] * model.attributes["d_head"], model.attributes["d_model"]
             rows.append({
@@ -50,6 +51,17 @@ def direct_sum(models: Sequence[ModelResults]) -> Table:
     columns = """model spaces d_model total_width rank_low rank_high deficiency_low deficiency_high
                  forced_deficiency lambda_min_low lambda_min_high condition_low random_condition"""
     return Table(tidy(columns, rows), tuple(notes))
+
+
+def _rounding(name: str, counts: np.ndarray) -> list[str]:
+    """Say how many directions the storage of the weights may have made."""
+    if np.any(counts < 0):
+        return [f"{name}: how the stored type rounds is not known, so directions within its rounding are not counted."]
+    note = (
+        f"{name}: {int(counts.sum())} directions of {np.count_nonzero(counts)} heads are within the rounding of the "
+        "stored weights: the ranks count them, and another type of storage would give others."
+    )
+    return [note] if np.any(counts) else []
 
 
 def _marginal(name: str, condition: np.ndarray, random: np.ndarray, rtol: float) -> list[str]:

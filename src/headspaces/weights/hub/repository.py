@@ -22,6 +22,7 @@ from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader
 from headspaces.weights.hub.ranges import Progress, Window, merged_ranges
 from headspaces.weights.hub.transfer import RemoteFile, explained, patiently
 from headspaces.weights.known_forms import describe_files
+from headspaces.weights.strays import ASIDE, names_aside
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,8 @@ def read_hub(source: str) -> tuple[str, dict[str, Any], dict[str, TensorHeader],
         tensors |= own
     check_index(placed, tensors, f"{source}: {place}")
     places = {name: FileHeader(name, found[name][1], files[name].etag, "hub") for name in names}
-    return commit, config, tensors, places
+    aside = {name: FileHeader(name, 0, files[name].etag, ASIDE) for name in names_aside(place, files, places)}
+    return commit, config, tensors, places | aside
 
 
 def _find_weights(files: Mapping[str, RemoteFile], wanted: HubSource) -> tuple[list[str], dict[str, str]]:
