@@ -32,9 +32,7 @@ def swap(models: Sequence[ModelResults]) -> Table:
         observed = comparison.spread
         defined = np.isfinite(samples).any(axis=0) & np.isfinite(observed)
         if not defined.any():
-            notes.append(
-                f"{comparison.model.name}, {comparison.spaces}: undefined, as fewer than three heads are live."
-            )
+            notes.append(f"{comparison.model.name}, {comparison.spaces}: undefined, fewer than three heads are live.")
             continue
         rows.append({
             **comparison.names,
