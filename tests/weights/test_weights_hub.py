@@ -29,7 +29,8 @@ from headspaces.weights.formats.torch_archive import read_archive
 from headspaces.weights.headers_file import load_headers, write_headers
 from headspaces.weights.hub import transfer as remote
 from headspaces.weights.hub.ranges import merged_ranges
-from headspaces.weights.hub.repository import bytes_to_fetch, moved_revision, parse_hub
+from headspaces.weights.hub.repository import bytes_to_fetch, moved_revision
+from headspaces.weights.hub.source import parse_hub
 from headspaces.weights.source import read_headers
 
 REPOSITORY = "someone/tiny-llama"

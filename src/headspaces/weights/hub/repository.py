@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import json
 import logging
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from headspaces.errors import InputError
 from headspaces.weights.folder import SINGLE, check_disjoint, check_index, choose_weights, stream_folder, weight_map
 from headspaces.weights.formats.safetensors_header import header_length, parse_header, read_header
-from headspaces.weights.formats.torch_archive import ReadRange, read_archive
+from headspaces.weights.formats.torch_archive import read_archive
 from headspaces.weights.headers import FileHeader, Headers, Stream, TensorHeader
+from headspaces.weights.hub.cache import cached_file, list_cached, local_range, split_by_cache
 from headspaces.weights.hub.ranges import Progress, Window, merged_ranges
-from headspaces.weights.hub.transfer import RemoteFile, explained, patiently
+from headspaces.weights.hub.refusals import explained
+from headspaces.weights.hub.source import HubSource, parse_hub
+from headspaces.weights.hub.transfer import RemoteFile, patiently
 from headspaces.weights.known_forms import describe_files
 from headspaces.weights.strays import ASIDE, names_aside
 
@@ -28,38 +29,6 @@ logger = logging.getLogger(__name__)
 
 CONNECTIONS = 8
 """Headers of a sharded model are read side by side over this many connections."""
-
-_GRAMMAR = re.compile(
-    r"hub:(?P<repository>[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)?)(?:@(?P<revision>[^\s@]+))?"
-)
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-
-
-@dataclass(frozen=True)
-class HubSource:
-    """A repository and a revision: a branch, tag, commit or ``refs/pr/N``."""
-
-    repository: str
-    revision: str = "main"
-
-    @property
-    def pinned(self) -> bool:
-        """Whether the revision is a commit, which never changes."""
-        return _COMMIT.fullmatch(self.revision) is not None
-
-
-def parse_hub(source: str) -> HubSource:
-    """Take a Hub source apart.
-
-    Raises
-    ------
-    InputError
-        If it does not follow the grammar.
-    """
-    match = _GRAMMAR.fullmatch(source)
-    if match is None:
-        raise InputError(f"source {source!r}: expected hub:owner/name or hub:owner/name@revision")
-    return HubSource(match["repository"], match["revision"] or "main")
 
 
 def read_hub(source: str) -> tuple[str, dict[str, Any], dict[str, TensorHeader], dict[str, FileHeader]]:
@@ -75,7 +44,7 @@ def read_hub(source: str) -> tuple[str, dict[str, Any], dict[str, TensorHeader],
     from huggingface_hub import is_offline_mode
 
     wanted = parse_hub(source)
-    commit, listed = _list_cached(wanted) if is_offline_mode() else _list_files(wanted)
+    commit, listed = list_cached(wanted) if is_offline_mode() else _list_files(wanted)
     files = {name: RemoteFile(wanted.repository, commit, name, *mark) for name, mark in listed.items()}
     config = _read_json(files, "config.json", wanted)
     chosen, placed = _find_weights(files, wanted)
@@ -150,7 +119,7 @@ def moved_revision(headers: Headers) -> str | None:
 def stream_hub(headers: Headers, names: Iterable[str]) -> Stream:
     """Yield the named tensors' bytes: from the cache where it holds the whole file, else by merged ranges."""
     wanted = parse_hub(headers.source)
-    cached, remote = _split_by_cache(headers, list(names))
+    cached, remote = split_by_cache(headers, list(names))
     if cached is not None:
         logger.info("%s: %d tensors from the cache", headers.source, len(cached[1]))
         yield from stream_folder(cached[0], cached[1])
@@ -186,7 +155,7 @@ def bytes_to_fetch(headers: Headers, blocks: Iterable[range] | None = None) -> i
     chosen = [range(headers.shape.n_layers)] if blocks is None else blocks
     if not headers.source.startswith("hub:"):
         return 0
-    _, remote = _split_by_cache(headers, [name for block in chosen for name in headers.layer_names(block)])
+    _, remote = split_by_cache(headers, [name for block in chosen for name in headers.layer_names(block)])
     return sum(
         end - begin
         for block in chosen
@@ -249,19 +218,10 @@ def _read_file_header(file: RemoteFile) -> tuple[dict[str, TensorHeader], int]:
     size = file.size if file.size is not None else _ask_size(file)
     file = replace(file, size=size)
     if file.name.endswith(".bin"):
-        return read_archive(_local_range(cached) if cached else file.read, file.name, size, where), size
+        return read_archive(local_range(cached) if cached else file.read, file.name, size, where), size
     start = b"".join(file.read(0, min(8, size))) if size else b""
     length = header_length(start, size, where)
     return parse_header(b"".join(file.read(8, 8 + length)), file.name, size, where), size
-
-
-def _local_range(path: Path) -> ReadRange:
-    def read(begin: int, end: int) -> Iterator[bytes]:
-        with path.open("rb") as stream:
-            stream.seek(begin)
-            yield stream.read(end - begin)
-
-    return read
 
 
 def _ask_size(file: RemoteFile) -> int:
@@ -275,41 +235,3 @@ def _ask_size(file: RemoteFile) -> int:
     if size is None:
         raise InputError(f"hub:{file.repository}: the server does not say how long {file.name} is")
     return size
-
-
-def cached_file(repository: str, revision: str, name: str) -> Path | None:
-    """Path of a whole file in the Hub's cache, or None."""
-    from huggingface_hub import constants
-    from huggingface_hub.file_download import repo_folder_name
-
-    folder = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model")
-    if not _COMMIT.fullmatch(revision):
-        reference = folder / "refs" / revision
-        revision = reference.read_text(encoding="utf-8").strip() if reference.is_file() else revision
-    path = folder / "snapshots" / revision / name
-    return path if path.is_file() else None
-
-
-def _list_cached(wanted: HubSource) -> tuple[str, dict[str, tuple[int | None, str]]]:
-    """List what the cache holds of a revision, for offline mode."""
-    from huggingface_hub.errors import OfflineModeIsEnabled
-
-    config = cached_file(wanted.repository, wanted.revision, "config.json")
-    if config is None:
-        raise explained(OfflineModeIsEnabled(), wanted.repository, wanted.revision, "config.json")
-    files = {path.name: (path.stat().st_size, "") for path in config.parent.iterdir() if path.is_file()}
-    return config.parent.name, dict(files)
-
-
-def _split_by_cache(headers: Headers, names: list[str]) -> tuple[tuple[Headers, list[str]] | None, list[str]]:
-    """Separate the tensors whose files are in the cache, as headers of local files, from those to fetch."""
-    wanted = parse_hub(headers.source)
-    paths = {file: cached_file(wanted.repository, headers.revision, file) for file in headers.files}
-    local = {
-        file: replace(headers.files[file], location=str(path), form="safetensors")
-        for file, path in paths.items()
-        if path is not None
-    }
-    here = [name for name in names if headers.tensors[name].file in local]
-    cached = (replace(headers, files={**headers.files, **local}), here) if here else None
-    return cached, [name for name in names if headers.tensors[name].file not in local]

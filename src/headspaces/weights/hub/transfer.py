@@ -8,7 +8,6 @@ ranges is left at once, because it would send a whole file where a slice was ask
 from __future__ import annotations
 
 import logging
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headspaces import __version__
 from headspaces.errors import InputError
+from headspaces.weights.hub.refusals import (
+    certificate_fault,
+    explained,
+    gigabytes,
+    not_trusted,
+    raise_explained,
+    reason,
+    server_text,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,7 +131,7 @@ class RemoteFile:
                 return
             raise InputError(
                 f"{self.repository}: the server ignores range requests (status {response.status_code}), so it would "
-                f"send all of {self.name}{_gigabytes(self.size)} for {end - begin} bytes of it; download it with "
+                f"send all of {self.name}{gigabytes(self.size)} for {end - begin} bytes of it; download it with "
                 f"`hf download {self.repository} {self.name} --revision {self.commit}`, whose cache is used, or set "
                 "HF_ENDPOINT to another server"
             )
@@ -151,7 +159,7 @@ class RemoteFile:
             raise _TryAgain(f"status {response.status_code}", _asked_wait(response.headers))
         if response.status_code == 403 and response.history:
             # Behind a redirect a signed address may have run out: the next attempt gets a new one.
-            raise _TryAgain(f"status 403: {_server_text(response)}", attempts=2)
+            raise _TryAgain(f"status 403: {server_text(response)}", attempts=2)
         if response.status_code == 416:
             raise InputError(f"{self._name}: is shorter than when its header was read; {_CHANGED}")
         raise_explained(response, self.repository, self.commit, self.name)
@@ -193,62 +201,14 @@ def wait_or_give_up(error: Exception, attempt: int, what: str) -> None:
     status = getattr(response, "status_code", None)
     if status is not None and status not in BUSY:
         raise error
-    if fault := _certificate_fault(error):
-        raise InputError(_not_trusted(fault, what)) from error
+    if fault := certificate_fault(error):
+        raise InputError(not_trusted(fault, what)) from error
     if attempt >= getattr(error, "attempts", ATTEMPTS):
         raise InputError(_last_word(error, what, attempt)) from error
     asked = getattr(error, "wait", None) if response is None else _asked_wait(response.headers)
     wait = min(LONGEST_WAIT, max(FIRST_WAIT * 2 ** (attempt - 1), asked or 0.0))
-    logger.warning("%s: %s; attempt %d of %d in %.0f s", what, _reason(error), attempt + 1, ATTEMPTS, wait)
+    logger.warning("%s: %s; attempt %d of %d in %.0f s", what, reason(error), attempt + 1, ATTEMPTS, wait)
     time.sleep(wait)
-
-
-def raise_explained(response: Any, repository: str, revision: str, name: str) -> None:
-    """Raise one line with the way out for an answer of the Hub that refuses.
-
-    Raises
-    ------
-    InputError
-        Always, unless the answer is no refusal.
-    """
-    from huggingface_hub.errors import HfHubHTTPError
-    from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
-
-    try:
-        hf_raise_for_status(response)
-    except HfHubHTTPError as error:
-        raise explained(error, repository, revision, name) from error
-
-
-def explained(error: Exception, repository: str, revision: str, name: str = "", size: int | None = None) -> InputError:
-    """Say in one line what an error of the Hub's client means and what to do; the name is a file's, or several."""
-    from huggingface_hub import constants, errors
-
-    page, where = f"{constants.ENDPOINT}/{repository}", f"hub:{repository}"
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if isinstance(error, errors.OfflineModeIsEnabled):
-        return InputError(
-            f"{where}: offline mode is on and {name or 'the model'} is not in the cache {constants.HF_HUB_CACHE}; "
-            "unset HF_HUB_OFFLINE, or run this where there is a network (only the attention's tensors are fetched) and "
-            f"copy results/weights, or run `hf download {repository} {name or 'config.json'} --revision {revision}` "
-            f"there{_gigabytes(size)} and copy the cache"
-        )
-    if isinstance(error, errors.GatedRepoError):
-        return InputError(f"{where}: gated; accept its licence at {page} and set HF_TOKEN, or run `hf auth login`")
-    if isinstance(error, errors.DisabledRepoError):
-        return InputError(f"{where}: its owners or the Hub have disabled access to it; see {page}")
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return InputError(
-            f"{where}: not found at {constants.ENDPOINT}; check the name, or set HF_TOKEN if it is private"
-        )
-    if isinstance(error, errors.RevisionNotFoundError):
-        return InputError(f"{where}: no revision {revision!r}; {page}/commits lists them")
-    if isinstance(error, errors.EntryNotFoundError) or status == 404:
-        return InputError(f"{where}@{revision}: no file {name!r}")
-    text = _server_text(getattr(error, "response", None))
-    if status == 401:
-        return InputError(f"{where}: the token is not accepted ({text}); set HF_TOKEN anew, or run `hf auth login`")
-    return InputError(f"{where}: the server refuses {name or 'the request'} with status {status}: {text}")
 
 
 def normal_etag(etag: str) -> str:
@@ -274,50 +234,14 @@ def _asked_wait(headers: Mapping[str, str]) -> float | None:
     return float(asked) if asked.isdecimal() else None
 
 
-def _reason(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0] or type(error).__name__
-
-
-def _server_text(response: Any) -> str:
-    if response is None:
-        return "no text"
-    said = response.headers.get("X-Error-Message") or response.text
-    return " ".join(str(said).split())[:200] or "no text"
-
-
-def _gigabytes(size: int | None) -> str:
-    return "" if size is None else f" ({size / 1e9:.3g} GB)"
-
-
-def _certificate_fault(error: BaseException | None) -> str:
-    """Say what is wrong with a server's certificate where that is why an attempt failed; else nothing."""
-    said = ""
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return str(error.verify_message)
-        # The client may have kept no more than the text.
-        said = said or (_reason(error) if "CERTIFICATE_VERIFY_FAILED" in str(error) else "")
-        error = error.__cause__ or error.__context__
-    return said
-
-
-def _not_trusted(fault: str, what: str) -> str:
-    from huggingface_hub import constants
-
-    return (
-        f"{what}: the certificate of {constants.ENDPOINT} is not trusted ({fault}); where a proxy opens encrypted "
-        "traffic, set SSL_CERT_FILE to a file with its certificate (PEM), else check HF_ENDPOINT and the clock"
-    )
-
-
 def _last_word(error: Exception, what: str, attempts: int) -> str:
     from huggingface_hub import constants
 
-    reason = _reason(error)
+    why = reason(error)
     response = getattr(error, "response", None)
     if isinstance(error, _TryAgain) or response is not None:
-        return f"{what}: the server still fails after {attempts} attempts ({reason}); run again later"
+        return f"{what}: the server still fails after {attempts} attempts ({why}); run again later"
     return (
-        f"{what}: cannot reach {constants.ENDPOINT} ({reason}); check the network, a proxy (HTTPS_PROXY) or the mirror "
+        f"{what}: cannot reach {constants.ENDPOINT} ({why}); check the network, a proxy (HTTPS_PROXY) or the mirror "
         "(HF_ENDPOINT), or set HF_HUB_OFFLINE=1 to use the cache"
     )
