@@ -81,10 +81,7 @@ class NullRun:
     def draw(
         self, null: str, layer: int, kind: str, sample: int
     ) -> tuple[Float[Array, "head d_model d_head"], Int[np.ndarray, " head"]]:
-        """Draw a layer's spaces of one kind: orthonormal bases where the work is done, and ranks.
-
-        Only what live heads have is drawn: a zero head gives the others nothing and gets nothing of theirs.
-        """
+        """Draw a layer's spaces of one kind, only of what live heads have: bases where the work is done, and ranks."""
         every = self.factors(layer, kind)
         live = np.flatnonzero(every.any(axis=(1, 2)))
         factors = every[live] if 0 < len(live) < len(every) else every
