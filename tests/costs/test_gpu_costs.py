@@ -50,7 +50,7 @@ def work_of(rule, model, layers):
             yield lambda null=null: null_shard(run, null, range(1))
         start = burnt_in(block_bases(layers, fold_norms=False), 0, seed=0, model="m", burn_in=1, dtype=dtype)
         swap = SwapRun(lambda layer, kind: start[f"{layer}/{kind}"], model.shape, model.kinds, "m", 0, dtype=dtype,
-                       place=place)  # fmt: skip
+                       to_device=place)  # fmt: skip
         yield lambda: null_shard(swap, "swap", range(1))
     else:
         yield lambda: affinity([lambda: layers], scores=KERNEL, same_kind=True, dtype=dtype, to_device=place)

@@ -17,7 +17,8 @@ onstart:
                 for job in workflow.dag.needrun_jobs()
             )
             check_accounts({name for names in asked for name in str(names).split()})
-        # From now on these names are this study's.
-        write_names(read_names().with_models(MODELS.values(), SETTINGS))
+        # From now on these names are this study's; a plan takes none.
+        if any(job.rule.name != "plan" for job in workflow.dag.needrun_jobs()):
+            write_names(read_names().with_models(MODELS.values(), SETTINGS))
     except InputError as error:
         raise WorkflowError(str(error)) from None
