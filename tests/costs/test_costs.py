@@ -82,7 +82,7 @@ with (ROOT / "tests" / "fixtures" / "costs.tsv").open(encoding="utf-8") as file:
 
 @pytest.mark.parametrize("row", GOLDEN, ids=lambda row: f"{row['model']}-{row['stage']}")
 def test_predictions_stay(row):
-    """As in version 1, but that the merged nulls hold a third: two threads and 30 samples; four threads, second attempt."""
+    """As in version 1, but for a third null: two threads and 30 samples; requests of four threads, second attempt."""
     stage, model = row["stage"], MODELS[row["model"]]
     cost = stage_cost(stage, model, Workload(threads=2))
     for name in ("memory", "disk", "operations", "jobs", "longest"):

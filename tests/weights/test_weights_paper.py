@@ -84,7 +84,7 @@ def test_stored_headers_are_those_of_the_checkpoints(name):
     norm = shape.d_model if set(model.kinds) & set("QKV") else 0
     bytes_each = 4 if name == "gpt2" else 2
     assert stored.n_bytes() == bytes_each * shape.n_layers * (elements + norm)
-    assert (FIXTURES / f"{name}.json").stat().st_size < 2**15
+    assert (FIXTURES / f"{name}.json").stat().st_size < 2**17
 
 
 def test_the_stored_headers_can_be_made_again(tmp_path):

@@ -28,9 +28,9 @@ def test_the_example_study_runs_dry(number, tmp_path):
         assert planned(done) == {"plan"}
     else:
         assert "results/report/training/report.html" in done.stdout
-        # 100 samples of both null models in shards of 15.
+        # 100 samples of the three null models in shards of 15.
         for model in ("early", "late"):
-            assert len(set(re.findall(rf"output: results/nulls/{model}/\w+\.\d+-\d+\.h5", done.stdout))) == 14
+            assert len(set(re.findall(rf"output: results/nulls/{model}/\w+\.\d+-\d+\.h5", done.stdout))) == 21
 
 
 def test_the_module_s_statement_is_the_tested_one():
