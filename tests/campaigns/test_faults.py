@@ -88,7 +88,8 @@ def reference(project, tmp_path_factory):
     for model in ("first", "second"):
         run(project, folder, model)
     files = contents(folder, "first")
-    assert len(files) == 1 + 3 + 3 + 1 + 8 + 1
+    # Headers and content, weights, bases, overlaps, starts and shards of three null models, and these together.
+    assert len(files) == 2 + 3 + 3 + 1 + 3 + 12 + 1
     return folder
 
 
