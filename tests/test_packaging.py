@@ -72,7 +72,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "dist"
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_wheel_and_sdist_hold_every_file_of_the_package(built: Path) -> None:
     (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
     expected = {
@@ -92,7 +92,7 @@ def test_wheel_and_sdist_hold_every_file_of_the_package(built: Path) -> None:
     assert expected <= found
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("pattern", ["*.whl", "*.tar.gz"])
 def test_the_library_works_in_an_empty_environment(pattern: str, built: Path, tmp_path: Path) -> None:
     (package,) = built.glob(pattern)

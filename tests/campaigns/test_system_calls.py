@@ -26,7 +26,7 @@ def library(tmp_path_factory):
     return built
 
 
-@pytest.mark.parametrize("every", [pytest.param(101, marks=pytest.mark.slow), 1999], ids=["many", "some"])
+@pytest.mark.parametrize("every", [pytest.param(101, marks=pytest.mark.campaign), 1999], ids=["many", "some"])
 def test_no_failing_call_loses_a_file_or_gives_a_wrong_one(every, library, tmp_path):
     environment = os.environ | {
         "LD_PRELOAD": str(library), "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{TESTS}", "OMP_NUM_THREADS": "1",

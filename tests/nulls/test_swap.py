@@ -433,7 +433,7 @@ def within(overlaps, kind):
     return pair_statistics(rho[:, *np.triu_indices(rho.shape[1], 1)])
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_the_trained_model_against_the_swap_null(demo):
     overlaps, bases, _ = demo
     start = burnt_in(bases, 0, seed=0, model=DEMO, burn_in=10, dtype="float64")
@@ -454,7 +454,7 @@ def test_the_trained_model_against_the_swap_null(demo):
         np.testing.assert_allclose(mean, np.tile(observed["mean"], (10, 1)), atol=1e-13)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("kind", ["O", "K"])
 def test_where_the_mean_lies_beside_the_mixing_nulls_is_a_matter_of_the_basis(kind, demo):
     """The same spaces, given by the stored and by orthonormal columns: below all samples, and above nearly all."""

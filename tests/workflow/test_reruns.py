@@ -149,7 +149,7 @@ def test_the_derivation_tells_modules_apart(graph):
     assert {"bases", "overlaps", "null_shard", "affinity"} <= expected_rules("weights/cutting.py", graph)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_an_edit_of_any_module_reruns_what_imports_it(tmp_path):
     """In turn, in two copies of the whole study at a time."""
     copies = queue.SimpleQueue()
