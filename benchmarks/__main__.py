@@ -11,12 +11,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.project import ROOT
+ROOT = Path(__file__).resolve().parents[1]
 
 sys.path.insert(0, str(ROOT / "src"))
 
-from headspaces.jobs.job import hand_on_environment
-from headspaces.threads import reuse_memory
+from headspaces.jobs.code import hand_on_environment  # noqa: E402 - the package of this folder
+from headspaces.threads import reuse_memory  # noqa: E402
 
 HEADER = ("item", "case", "seconds", "ratio", "of what", "budget", "peak MiB")
 

@@ -8,9 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from support.project import ROOT
-
 from headspaces.spaces import Shape
+
+ROOT = Path(__file__).resolve().parents[1]
 
 GPT2 = Shape(n_layers=12, d_model=768, n_query_heads=12, n_kv_heads=12, d_head=64)
 SMOLLM2 = Shape(n_layers=30, d_model=576, n_query_heads=9, n_kv_heads=3, d_head=64)
