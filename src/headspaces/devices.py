@@ -22,6 +22,9 @@ Array: TypeAlias = Any
 ToDevice: TypeAlias = Callable[[Any], Any]
 """Moves a numpy array to the device that is to compute with it."""
 
+DEVICES = ("cpu", "cuda", "auto")
+"""What the setting ``device`` may say. Jobs get its number: resources of jobs that share a submission are numbers."""
+
 GPU = "cuda"
 """Torch's name of the GPU, AMD's ones included."""
 

@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.join(ROOT, "src"))
 from headspaces.study import items
 from headspaces.study.configuration import read_study
 from headspaces.costs.requests import gpu_mb, memory_mb, minutes, n_threads
-from headspaces.devices import device_setting
+from headspaces.devices import DEVICES, device_setting
 from headspaces.errors import InputError
 from headspaces.jobs.code import check_interpreter, hand_on_environment, script_code
 from headspaces.jobs.locks import release_dead_locks
@@ -139,7 +139,7 @@ def request_on_device(stage, setting, **work):
     device = device_setting(SETTINGS["device"], setting)
     gpu = {"gpu": 1} if device == "cuda" else {}
     gpu["gpu_mb"] = lambda wildcards: gpu_mb(stage, MODELS[wildcards.model])
-    return request(stage, device, **work) | gpu | {"device": device}
+    return request(stage, device, **work) | gpu | {"device": DEVICES.index(device)}
 
 
 def threads_of(stage):

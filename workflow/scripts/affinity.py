@@ -3,7 +3,7 @@ from functools import partial
 from headspaces.affinity.classes import class_arrays, read_head_classes
 from headspaces.affinity.graph import build_graph, strongest_edges, write_graph
 from headspaces.affinity.run import SCORES, affinity
-from headspaces.devices import choose_device
+from headspaces.devices import DEVICES, choose_device
 from headspaces.files import whole_file
 from headspaces.jobs.job import job
 from headspaces.jobs.provenance import fingerprint, joined, model_attributes
@@ -13,7 +13,7 @@ from headspaces.weights.blocks import read_block, read_metadata
 
 inputs, params, output, model = snakemake.input, snakemake.params, snakemake.output, snakemake.wildcards.model
 with job(snakemake.log[0], snakemake.threads):
-    device = choose_device(snakemake.resources.device, snakemake.resources.gpu_mb)
+    device = choose_device(DEVICES[snakemake.resources.device], snakemake.resources.gpu_mb)
     attributes = joined({path: model_attributes(read_metadata(path)) for path in inputs.weights})
     shape = Shape(**{name: attributes[name] for name in Shape.__dataclass_fields__})
     classes = read_head_classes(inputs.classes[0], shape) if inputs.classes else None

@@ -1,4 +1,4 @@
-from headspaces.devices import choose_device
+from headspaces.devices import DEVICES, choose_device
 from headspaces.errors import check_own
 from headspaces.geometry.heads import fold
 from headspaces.jobs.job import job
@@ -10,7 +10,7 @@ from headspaces.weights.blocks import layer_reader, read_metadata
 
 inputs, params, wildcards = snakemake.input, snakemake.params, snakemake.wildcards
 with job(snakemake.log[0], snakemake.threads):
-    device = choose_device(snakemake.resources.device, snakemake.resources.gpu_mb)
+    device = choose_device(DEVICES[snakemake.resources.device], snakemake.resources.gpu_mb)
     weights = joined(checked_weights({path: read_metadata(path) for path in inputs.weights}, params.source))
     attributes = read_attributes(inputs.overlaps, "overlaps")
     check_own(inputs.overlaps, attributes, weights | {"model": wildcards.model})

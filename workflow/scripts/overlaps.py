@@ -1,4 +1,4 @@
-from headspaces.devices import choose_device
+from headspaces.devices import DEVICES, choose_device
 from headspaces.errors import check_own
 from headspaces.geometry.overlaps import composition_scores, observed_overlaps
 from headspaces.jobs.job import job
@@ -8,7 +8,7 @@ from headspaces.weights.blocks import each_layer, read_metadata
 
 inputs = snakemake.input
 with job(snakemake.log[0], snakemake.threads):
-    device = choose_device(snakemake.resources.device, snakemake.resources.gpu_mb)
+    device = choose_device(DEVICES[snakemake.resources.device], snakemake.resources.gpu_mb)
     weights = checked_weights({path: read_metadata(path) for path in inputs.weights}, snakemake.params.source)
     blocks = {path: read_attributes(path, "bases") for path in inputs.bases}
     for (path, block), made_from in zip(blocks.items(), weights.values(), strict=True):

@@ -1,4 +1,4 @@
-from headspaces.devices import choose_device
+from headspaces.devices import DEVICES, choose_device
 from headspaces.errors import check_own
 from headspaces.jobs.job import job
 from headspaces.jobs.provenance import fingerprint, joined
@@ -10,7 +10,7 @@ from headspaces.store import dataset_names, read_arrays, read_attributes, write_
 
 inputs, params, model = snakemake.input, snakemake.params, snakemake.wildcards.model
 with job(snakemake.log[0], snakemake.threads):
-    device = choose_device(snakemake.resources.device, snakemake.resources.gpu_mb)
+    device = choose_device(DEVICES[snakemake.resources.device], snakemake.resources.gpu_mb)
     start = joined({path: read_attributes(path, "swap-start") for path in inputs.start})
     own = {"model": model, "seed": params.seed, "nulls_dtype": params.dtype, "burn_in": params.burn_in}
     check_own(inputs.start[0], start, own)
