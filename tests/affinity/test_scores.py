@@ -96,6 +96,20 @@ class TestScores:
             expected = pk(layers[source].factors[x][i], layers[target].factors[y][j])
             assert arrays[f"pk/{spaces}"][source, target, i, j] == pytest.approx(expected, abs=1e-12)
 
+    def test_the_tolerance_of_ranks_reaches_pk(self, layers):
+        """A space of which a tolerance leaves k directions has PK k with itself, and no more than k with any other."""
+        rtol, ranks = 0.5, []
+        found = affinity([lambda: layers], scores=[], rtol=rtol)
+        for source, target, i, j in later_pairs(3, N_QUERY, N_QUERY):
+            bases = []
+            for factors in (layers[source].factors["O"][i], layers[target].factors["Q"][j]):
+                u, s, _ = np.linalg.svd(factors, full_matrices=False)
+                bases.append(u[:, s > rtol * s[0]])
+            expected = np.sum((bases[0].T @ bases[1]) ** 2)
+            assert found["pk/OQ"][source, target, i, j] == pytest.approx(expected, abs=1e-12)
+            ranks += [basis.shape[1] for basis in bases]
+        assert min(ranks) < layers[0].factors["O"].shape[2]
+
     @pytest.mark.parametrize("score", sorted(ORACLES))
     @pytest.mark.parametrize("kind", "QKV")
     def test_scores_of_the_weights(self, layers, arrays, score, kind):

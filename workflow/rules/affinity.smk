@@ -26,6 +26,7 @@ rule affinity:
         fold=SETTINGS["affinity"]["fold"],
         edges=SETTINGS["affinity"]["edges"],
         dtype=of("nulls_dtype"),
+        rtol=SETTINGS["rank_rtol"],
         invariant_procrustes=of("invariant_procrustes"),
     script:
         "../scripts/affinity.py"

@@ -26,5 +26,6 @@ rule attention:
         windows=SETTINGS["activations"]["windows"],
         window_tokens=SETTINGS["activations"]["window_tokens"],
         seed=SETTINGS["seed"],
+        rtol=SETTINGS["rank_rtol"],
     script:
         "../scripts/attention.py"

@@ -19,13 +19,13 @@ with job(snakemake.log[0], snakemake.threads):
     classes = read_head_classes(inputs.classes[0], shape) if inputs.classes else None
     blocks = [partial(read_block, path) for path in inputs.weights]
     scores = [name for name in SCORES if params.invariant_procrustes or name != "procrustes_invariant"]
-    settings = {"fold_pk": params.fold, "dtype": params.dtype, "to_device": device.to_device}
+    settings = {"fold_pk": params.fold, "dtype": params.dtype, "to_device": device.to_device, "rtol": params.rtol}
     arrays = affinity(blocks, scores=scores, same_kind=classes is not None, **settings)
     edges = strongest_edges(arrays, k=params.edges)
     with whole_file(output.edges) as path:
         edges.to_csv(path, index=False, float_format="%.12g", lineterminator="\n")
     write_graph(build_graph(edges, "pk", shape, classes), output.graphml, output.json)
     arrays |= class_arrays(classes, shape) if classes else {}
-    own = {"model": model, "fold": params.fold, "dtype": params.dtype, "device": device.name}
+    own = {"model": model, "fold": params.fold, "dtype": params.dtype, "device": device.name, "rank_rtol": params.rtol}
     own |= {"code_sha256": fingerprint(inputs.code)}
     write_arrays(output.scores, "affinity", arrays, attributes | own)

@@ -13,7 +13,7 @@ with job(snakemake.log[0], snakemake.threads):
     repeats = {"n_sequences": 8, "n_repeated": 64, "seed": params.seed}
     arrays = attention_patterns(runner, **repeats)
     layers = [layer for path in inputs.weights for layer in each_layer(path)]
-    arrays["top_tokens"] = top_tokens(layers, runner.unembedding)
+    arrays["top_tokens"] = top_tokens(layers, runner.unembedding, rtol=params.rtol)
     if (texts := token_texts(arrays["top_tokens"], runner)) is not None:
         arrays["top_token_texts"] = texts
     own = {"model": name, "code_sha256": fingerprint(inputs.code)} | pattern_facts(runner, **repeats)

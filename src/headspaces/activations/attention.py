@@ -19,7 +19,7 @@ from headspaces.activations.forward_pass import Windows, cut_windows, load_model
 from headspaces.activations.texts import Text
 from headspaces.activations.toy_model import ToyModel, is_toy, load_toy
 from headspaces.errors import InputError
-from headspaces.geometry.bases import orthonormal_bases
+from headspaces.geometry.bases import RANK_RTOL, orthonormal_bases
 from headspaces.geometry.heads import LayerHeads
 from headspaces.threads import worker_count
 
@@ -184,7 +184,10 @@ def induction_scores(attention: Float[np.ndarray, "head token token"], n_repeate
 
 
 def top_tokens(
-    layers: Sequence[LayerHeads], unembedding: Float[np.ndarray, "token d_model"], n_top: int = N_TOP_TOKENS
+    layers: Sequence[LayerHeads],
+    unembedding: Float[np.ndarray, "token d_model"],
+    n_top: int = N_TOP_TOKENS,
+    rtol: float = RANK_RTOL,
 ) -> Int[np.ndarray, "layer head top"]:
     """Tokens whose unembedding vectors lie closest to each head's write space, the closest first (PK, figure 6).
 
@@ -197,7 +200,7 @@ def top_tokens(
     n_top = min(n_top, len(vectors))
     found = []
     for one in layers:
-        bases = orthonormal_bases(one.factors["O"]).basis.astype(vectors.dtype)
+        bases = orthonormal_bases(one.factors["O"], rtol).basis.astype(vectors.dtype)
         n_heads, d_model, d_head = bases.shape
         projected = vectors @ bases.transpose(1, 0, 2).reshape(d_model, n_heads * d_head)
         norms = np.sum(projected.reshape(-1, n_heads, d_head) ** 2, axis=2)

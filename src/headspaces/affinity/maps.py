@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from headspaces.devices import ToDevice, identity
+from headspaces.geometry.bases import RANK_RTOL
 from headspaces.geometry.heads import LayerHeads, fold, kv_heads_of
 from headspaces.geometry.pairs import kind_columns
 from headspaces.nulls.draws import orthonormalised
@@ -58,9 +59,16 @@ class Maps:
     The layers are consecutive and have all kinds; with ``fold_pk`` the bases are those of the folded maps.
     """
 
-    def __init__(self, layers: Sequence[LayerHeads], fold_pk: bool, dtype: str, to_device: ToDevice = identity) -> None:
+    def __init__(
+        self,
+        layers: Sequence[LayerHeads],
+        fold_pk: bool,
+        dtype: str,
+        to_device: ToDevice = identity,
+        rtol: float = RANK_RTOL,
+    ) -> None:
         self._norms = [(layer.read_norm, layer.write_norm) for layer in layers]
-        self._fold = fold_pk
+        self._fold, self._rtol = fold_pk, rtol
         columns = kind_columns({kind: len(layers[0].factors[kind]) for kind in KINDS})
         shape = len(layers), columns[KINDS[-1]].stop, *layers[0].factors[KINDS[0]].shape[1:]
         self.weights = Stacks(np.empty(shape, dtype), columns, to_device)
@@ -80,7 +88,8 @@ class Maps:
             layer, kind = task
             heads = LayerHeads(layer, {kind: self.weights[kind][layer]}, *self._norms[layer])
             factors = fold(heads, kind) if self._fold else heads.factors[kind]
-            bases[layer, self.weights.columns[kind]] = orthonormalised(factors.astype(bases.dtype, copy=False))[0]
+            stack = factors.astype(bases.dtype, copy=False)
+            bases[layer, self.weights.columns[kind]] = orthonormalised(stack, self._rtol)[0]
 
         list(map_in_order(fill, product(range(len(bases)), self.weights.kinds)))
         return self.weights.with_factors(bases)

@@ -6,7 +6,8 @@ The scores themselves are in :mod:`headspaces.affinity.scores`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from headspaces.affinity.maps import Maps
 from headspaces.affinity.scores import FAMILIES
 from headspaces.devices import ToDevice, identity
 from headspaces.errors import InputError
+from headspaces.geometry.bases import RANK_RTOL
 from headspaces.geometry.heads import LayerHeads
 from headspaces.spaces import KINDS, READS
 
@@ -33,14 +35,16 @@ def affinity(
     fold_pk: bool = False,
     dtype: str = "float64",
     to_device: ToDevice = identity,
+    rtol: float = RANK_RTOL,
 ) -> dict[str, np.ndarray]:
     """Scores of all heads with all heads of later layers.
 
     Every block reads consecutive layers of the model, in order. No more than two blocks and what is derived from them
     are in memory at a time; a reader is called again for every earlier block. ``scores`` of :data:`SCORES` are wanted
     beside ``pk``, and with ``same_kind`` those between maps of one kind (PK table 2; ``cs`` has none). With ``fold_pk``
-    the norms are folded into the spaces of ``pk``; ``dtype`` of the arithmetic is ``float64`` or ``float32``. What
-    makes the factors, and Procrustes, are LAPACK's on any device. Raises :class:`InputError` if the model lacks a kind.
+    the norms are folded into the spaces of ``pk``; ``dtype`` of the arithmetic is ``float64`` or ``float32``; ``rtol``
+    is the tolerance of ranks. What makes the factors, and Procrustes, are LAPACK's on any device. Raises
+    :class:`InputError` if the model lacks a kind.
 
     Returns
     -------
@@ -62,27 +66,26 @@ def affinity(
         other scores.
     """
     parts: dict[str, dict[tuple[int, int], np.ndarray]] = {}
+    read_maps = partial(_read_maps, fold_pk=fold_pk, dtype=dtype, to_device=to_device, rtol=rtol)
     for i in range(len(blocks)):
-        source = _read_maps(blocks[i], fold_pk, dtype, to_device)
+        source = read_maps(blocks[i])
         d_model, d_head = source.weights.factors.shape[2:]
         for j in range(i, len(blocks)):
             # The later block is held by the iterator alone: it is gone before the next is read.
-            for name, part in _block_scores(
-                source, source if j == i else _read_maps(blocks[j], fold_pk, dtype, to_device), scores, same_kind
-            ):
+            for name, part in _block_scores(source, source if j == i else read_maps(blocks[j]), scores, same_kind):
                 parts.setdefault(name, {})[i, j] = part
     arrays = {name: _assembled(part, len(blocks)) for name, part in parts.items()}
     pk = {name.removeprefix("pk/"): values for name, values in arrays.items() if name.startswith("pk/")}
     return arrays | {"kl": informativeness(pk, d_model, d_head)}
 
 
-def _read_maps(read: Block, fold_pk: bool, dtype: str, to_device: ToDevice) -> Maps:
+def _read_maps(read: Block, **settings: Any) -> Maps:
     layers = read()
     if missing := [kind for kind in KINDS if kind not in layers[0].factors]:
         raise InputError(
             f"layer {layers[0].layer}: no weights of kind {', '.join(missing)}; affinity needs the kinds {KINDS}"
         )
-    return Maps(layers, fold_pk, dtype, to_device)
+    return Maps(layers, **settings)
 
 
 def _block_scores(
