@@ -142,7 +142,12 @@ def _study(settings: Mapping[str, Any], known: Mapping[str, Model]) -> Study:
 
 def absolute_source(source: str) -> str:
     """Return a source so that it says the same from every folder."""
-    return source if source.startswith(("hub:", "wheel:", "toy:")) else str(Path(source).expanduser().resolve())
+    if source.startswith(("hub:", "wheel:", "toy:")):
+        return source
+    try:
+        return str(Path(source).expanduser().resolve())
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(f"source {source[:200]!r}: no folder or file can have this name ({error})") from error
 
 
 def _exists(path: Path) -> bool:
