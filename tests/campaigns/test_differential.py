@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import constants
-from support.gguf_files import ARCHITECTURES, converted, write_gguf
+from support.gguf_files import ARCHITECTURES, can_quantise, converted, write_gguf
 from support.hub_double import Content, serving
 from support.tiny_models import MODELS, build, record_maps
 
@@ -23,7 +23,7 @@ from headspaces.spaces import WITHIN
 
 FORMS = ("folder", "shards", "bin", "bin shards", "pt", "gguf", "hub", "model in memory", "tensors in memory")
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-GGUF_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
+GGUF_TYPES = ("F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 SIZES = {
     "num_attention_heads": ("n_head", "num_heads", "n_heads"), "num_key_value_heads": ("num_kv_heads",),
     "num_hidden_layers": ("n_layer", "num_layers", "n_layers"), "hidden_size": ("n_embd", "d_model"), "head_dim": (),
@@ -61,19 +61,26 @@ def random_sizes(name: str, rng: np.random.Generator) -> dict[str, int]:
 
 def rounded(name: str, model: torch.nn.Module, dtype: str) -> None:
     """Round a model's weights to what a form stores, in place; ggml's blocks lie along the rows that it has."""
-    quantised = dtype not in DTYPES
     for key, parameter in model.named_parameters():
-        if quantised and parameter.ndim == 2 and "experts" not in key and "visual" not in key:
+        if parameter.ndim == 1:
+            # What norms and llama.cpp do to gains of few bits in float32 is exact.
+            values = parameter.to(torch.bfloat16)
+        elif dtype in DTYPES or parameter.ndim > 2:
+            values = parameter.to(DTYPES.get(dtype, torch.float32))
+        else:
             turned = name == "gpt2" and key.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight"))
             rows = (parameter.T if turned else parameter).detach().float().contiguous().numpy()
-            if rows.shape[1] % 32 == 0:
-                number = gguf.GGMLQuantizationType[dtype]
-                values = torch.from_numpy(gguf.dequantize(gguf.quantize(rows, number), number).reshape(rows.shape))
-                parameter.data.copy_(values.T if turned else values)
-        else:
-            # What norms and llama.cpp do to gains in float32 is exact then.
-            few = quantised or parameter.ndim == 1
-            parameter.data.copy_(parameter.data.to(torch.bfloat16 if few else DTYPES[dtype]))
+            kept = torch.from_numpy(quantised_rows(rows, dtype))
+            values = kept.T if turned else kept
+        parameter.data.copy_(values.data)
+
+
+def quantised_rows(rows: np.ndarray, dtype: str) -> np.ndarray:
+    """Give rows back as a type of ggml keeps them; as they are where its blocks do not divide them."""
+    number = gguf.GGMLQuantizationType[dtype]
+    if not can_quantise(rows, number):
+        return rows
+    return gguf.dequantize(gguf.quantize(rows, number), number).reshape(rows.shape)
 
 
 def stored(name: str, form: str, model: torch.nn.Module, dtype: str, folder: Path, double) -> object:
@@ -88,7 +95,7 @@ def stored(name: str, form: str, model: torch.nn.Module, dtype: str, folder: Pat
     if form == "gguf":
         config, path = model.config.get_text_config(), folder / "model.gguf"
         arrays = {key: value.double().numpy() for key, value in model.state_dict().items() if ".masked_bias" not in key}
-        quantise = None if dtype in ("F64", "F32") else gguf.GGMLQuantizationType[dtype]
+        quantise = gguf.GGMLQuantizationType[dtype]
         write_gguf(path, ARCHITECTURES[name], config, converted(name, arrays, config), quantise)
         return path
     if form in ("bin", "pt"):

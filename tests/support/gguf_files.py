@@ -69,6 +69,11 @@ def converted(name: str, state: dict[str, np.ndarray], config) -> dict[str, np.n
     return result
 
 
+def can_quantise(array: np.ndarray, number: gguf.GGMLQuantizationType) -> bool:
+    """Tell whether the blocks of a type divide a matrix's rows; others are written in float32."""
+    return array.ndim == 2 and array.shape[1] % gguf.GGML_QUANT_SIZES[number][0] == 0
+
+
 def write_gguf(path: Path, architecture: str, config, tensors: dict[str, np.ndarray], quantise=None) -> None:
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(config.num_hidden_layers)
@@ -90,7 +95,7 @@ def write_gguf(path: Path, architecture: str, config, tensors: dict[str, np.ndar
     writer.add_vocab_size(config.vocab_size)
     writer.add_array("tokenizer.ggml.tokens", [f"word{number}" for number in range(3000)])
     for name, array in tensors.items():
-        if quantise is not None and array.ndim == 2:
+        if quantise is not None and can_quantise(array, quantise):
             writer.add_tensor(name, gguf.quants.quantize(array, quantise), raw_dtype=quantise)
         else:
             writer.add_tensor(name, array)

@@ -61,7 +61,7 @@ def test_two_folders_of_one_name_and_two_settings_keep_their_results(project, tm
 
 def test_directions_within_rounding_are_left_out_of_every_stage(project, tmp_path):
     """Heads of exact rank 3 of 6, stored in bfloat16: the files hold what the truncated maps give."""
-    rng, start = np.random.default_rng(0), "model.layers.{}.self_attn.{}_proj.weight"
+    rng, start = np.random.default_rng(1), "model.layers.{}.self_attn.{}_proj.weight"
     save_tiny(tmp_path / "m")
     tensors = {f"model.layers.{layer}.input_layernorm.weight": torch.ones(D_MODEL) for layer in range(N_LAYERS)}
     for layer in range(N_LAYERS):
