@@ -13,9 +13,8 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from huggingface_hub import constants
 from support.gguf_files import ARCHITECTURES, can_quantise, converted, write_gguf
-from support.hub_double import Content, serving
+from support.hub_double import Content
 from support.tiny_models import MODELS, build, record_maps
 
 import headspaces as hs
@@ -156,18 +155,6 @@ def difference(seed: int, folder: Path, double) -> str | None:
         return None if len(found.comparisons) == 7 else f"{what}: only {found.comparisons}"
     except Exception as error:
         return f"{what}: {type(error).__name__}: {error}"
-
-
-@pytest.fixture
-def double(monkeypatch, tmp_path):
-    """A Hub that the client of this process talks to."""
-    with serving() as running:
-        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, running.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "ENDPOINT", running.url)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        yield running
 
 
 @pytest.mark.parametrize(
