@@ -1,8 +1,8 @@
 """Skeletons of published decoders: configurations, and the names, types and shapes that their repositories store.
 
-``tests/fixtures/skeletons/{name}.yaml`` is a repository's checkpoint, or one GGUF ``file`` in it. It holds what is
-expected (``shape`` and words of the ``notes``, or why the model is ``refused``) and a line for each run of tensors, such
-as ``model.layers.{0-31}.mlp.up_proj.weight BF16 14336x4096``. Names, types, shapes and what a configuration says of the
+``tests/fixtures/skeletons/{name}.yaml`` is a repository's checkpoint, or one GGUF ``file`` in it: what is
+expected (``shape`` and words of the ``notes``, or why the model is ``refused``) and a line for each run of tensors, as
+``model.layers.{0-31}.mlp.up_proj.weight BF16 14336x4096``. Names, types, shapes and what a configuration says of the
 decoder are the public ones; which tensor lies in which of the shards, and at which byte, is made up.
 """
 
