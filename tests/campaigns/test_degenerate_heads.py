@@ -64,6 +64,7 @@ def chain(factors, size=SAMPLES):
     attributes = {
         "d_model": d_model, "d_head": d_head, "n_layers": n_layers, "n_query_heads": n_heads,
         "n_kv_heads": shape.n_kv_heads, "source": "folder", "revision": "sha256:0", "norm": "none", "kinds": "OQKV",
+        "rank_rtol": 1e-6,
     }  # fmt: skip
     return bases, ModelResults("m", attributes, overlaps, nulls)
 
