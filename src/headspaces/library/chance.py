@@ -102,7 +102,14 @@ def null_test(
             "null_spread": (("null", "sample", *axes), np.stack(drawn), _described("spread of a null sample's rho")),
         },
         {"null": list(nulls), "sample": range(samples), **{axis: range(model.shape.n_layers) for axis in axes}},
-        {"model": model.name, "spaces": name, "fold": int(folded), "rank_rtol": tolerance, "seed": seed},
+        {
+            "model": model.name,
+            "spaces": name,
+            "fold": int(folded),
+            "rank_rtol": tolerance,
+            "leave_out_rounding": int(model.heads.leave_out_rounding),
+            "seed": seed,
+        },
     )
 
 
