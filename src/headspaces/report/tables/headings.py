@@ -51,6 +51,21 @@ _COLUMNS = {
     "spread_random_sd_ratio": _Column("spread / random sd", 1),
     "expected_above_all": _Column("of these by chance", 1),
     "ratio_median": _Column("median ratio", 1),
+    "n_removed": _Column("how many"),
+    "removed": _Column("taken out"),
+    "mean_left": _Column("mean, part left", 2),
+    "spread_left": _Column("spread, part left", 2),
+    **{
+        f"singular_{name}": _Column(f"singular value, {words}", 3, digits=3)
+        for name, words in {
+            "p95": "95 %",
+            "p5": "5 %",
+            **{word: word for word in ("first", "second", "median")},
+        }.items()
+    },
+    "gain_max": _Column("largest gain", 2),
+    "gain_median": _Column("median gain", 2),
+    "participation": _Column("coordinates of the closest direction", 1),
     "q": _Column("p, false discovery rate"),
     "p_all": _Column("p over all conditions"),
     "p_condition": _Column("p over the condition"),
