@@ -9,6 +9,13 @@ ROOT = os.path.abspath(workflow.current_basedir.join("../.."))
 # The package of this clone is used, whatever is installed.
 sys.path.insert(0, os.path.join(ROOT, "src"))
 
+from headspaces.jobs.console import quiet_console
+
+# Where this is the user's own workflow; one that uses it as a module has a console of its own.
+CONSOLE = None
+if workflow.is_main_process and workflow.main_snakefile.startswith(ROOT):
+    CONSOLE = quiet_console(workflow.logger_manager)
+
 from headspaces.study import items
 from headspaces.study.configuration import read_study
 from headspaces.costs.requests import gpu_mb, memory_mb, minutes, n_threads
