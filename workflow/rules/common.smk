@@ -17,7 +17,7 @@ if workflow.is_main_process and workflow.main_snakefile.startswith(ROOT):
     CONSOLE = quiet_console(workflow.logger_manager)
 
 from headspaces.study import items
-from headspaces.study.configuration import read_study
+from headspaces.study.configuration import head_classes_file, read_study
 from headspaces.costs.requests import gpu_mb, memory_mb, minutes, n_threads
 from headspaces.devices import DEVICES, device_setting
 from headspaces.errors import InputError
@@ -175,7 +175,7 @@ def checkpoint_path(wildcards):
 def head_classes(wildcards):
     """The set of head classes that a model's row or the command line names."""
     name = MODELS[wildcards.model].head_classes or SETTINGS.get("head_classes")
-    return [os.path.join(ROOT, f"config/head_classes/{name}.tsv")] if name else []
+    return [str(head_classes_file(name, ROOT))] if name else []
 
 
 def files_of(item):

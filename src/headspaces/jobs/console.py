@@ -17,15 +17,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from headspaces.jobs.job import LOG_ONLY
 
-_LONGEST_SILENCE = 60.0  # Seconds without a line, where lines stay; in long runs a twentieth of the time.
+_LONGEST_SILENCE = 60.0  # Seconds without a line, where lines stay; in long runs a tenth of the time.
 _ANNOUNCED = ("Building DAG of jobs", "Using shell", "Exiting because a job execution failed")
 _SAID_ALREADY = re.compile(r"CalledProcessError|At least one job did not complete successfully")
 _NO_MESSAGE = "it ended without a message in its log: killed, or out of memory"
-_MOST_WARNINGS = 3  # Of one job: more are in its log.
+_MOST_WARNINGS = 10  # Of one job: more are in its log.
 _TAIL = 100_000
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
 _ENTRY = re.compile(rf"(?={_TIME.pattern} [A-Z]+ )")
@@ -47,7 +47,7 @@ class Console(logging.Handler):
     Before :meth:`begin` it passes on what Snakemake says; then it shows the stages, and warnings and errors.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: Any = None) -> None:
         super().__init__()
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty() and os.environ.get("TERM") != "dumb"
@@ -136,7 +136,7 @@ class Console(logging.Handler):
                 if self.live:
                     width = shutil.get_terminal_size().columns - 1
                     self._put(f"\r\x1b[K{self._status()[:width]}")
-                elif silence > max(_LONGEST_SILENCE, (time.monotonic() - self.start) / 20):
+                elif silence > max(_LONGEST_SILENCE, (time.monotonic() - self.start) / 10):
                     self._write(self._status())
 
     def _status(self) -> str:
@@ -163,7 +163,7 @@ class Console(logging.Handler):
 
     def _time_left(self) -> str:
         over, part = time.monotonic() - self.start, self._fraction()
-        if over < 10 or not 0.03 < part < 0.995:
+        if over < 10 or not 0.1 < part < 0.995:
             return ""
         minutes = over * (1 - part) / part / 60
         if minutes < 1:
