@@ -43,7 +43,7 @@ The line of snakemake that is run is printed first."""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status: 0, or 2 for something that the user can mend."""
-    options = _parser().parse_args(arguments)
+    options = _parse(arguments)
     reuse_memory()
     try:
         if options.run is None:
@@ -61,6 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse; the words of ``run`` may stand on both sides of its options, which argparse does not do by itself."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and (options.run is not None or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.words += rest
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:
