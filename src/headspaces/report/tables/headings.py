@@ -51,6 +51,8 @@ _COLUMNS = {
     "spread_random_sd_ratio": _Column("spread / random sd", 1),
     "expected_above_all": _Column("of these by chance", 1),
     "ratio_median": _Column("median ratio", 1),
+    "swap_z": _Column("z, swap", 1),
+    "swap_p": _Column("p, swap"),
     "largest_mean_change": _Column("largest change of a mean"),
     "rotation_ratio_median": _Column("median ratio to rotation", 1),
     "reassignment_ratio_median": _Column("median ratio to reassignment", 1),
