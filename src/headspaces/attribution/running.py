@@ -55,6 +55,15 @@ class RunningModel:
         n_heads, d_model, d_head = self.heads[0].factors["O"].shape
         return Shape(len(self.heads), d_model, n_heads, len(self.heads[0].factors["K"]), d_head)
 
+    @property
+    def known_tokens(self) -> Int[np.ndarray, " known"]:
+        """Tokens that random sequences are made of: all but the special ones."""
+        if self.tokenizer is None:
+            return np.arange(self.module.config.vocab_size)  # type: ignore[union-attr]
+        special = set(self.tokenizer.all_special_ids)
+        n_known = min(len(self.tokenizer), len(self.module.get_output_embeddings().weight))  # type: ignore[operator]
+        return np.array([token for token in range(n_known) if token not in special])
+
     def layer_name(self, layer: int) -> str:
         """Name of a layer's module."""
         return (self.prefix + self.layout.layer.format(layer=layer)).removesuffix(".")
