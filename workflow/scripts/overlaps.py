@@ -1,6 +1,7 @@
 from headspaces.devices import DEVICES, choose_device
 from headspaces.errors import check_own
 from headspaces.geometry.overlaps import composition_scores, observed_overlaps
+from headspaces.geometry.spread_sources import spread_sources
 from headspaces.jobs.job import job
 from headspaces.jobs.provenance import checked_weights, fingerprint, joined
 from headspaces.store import read_arrays, read_attributes, write_arrays
@@ -22,4 +23,7 @@ with job(snakemake.log[0], snakemake.threads):
             attributes["dtype"],
             device.to_device,
         )
+    paths = zip(inputs.bases, inputs.weights, strict=True)
+    layers = ((read_arrays(bases, "bases"), each_layer(weights)) for bases, weights in paths)
+    arrays |= spread_sources(layers, fold_norms=attributes["fold"])
     write_arrays(snakemake.output[0], "overlaps", arrays, attributes)
