@@ -34,6 +34,10 @@ FIXED = (*(name for name, tiny in MODELS.items() if tiny.vision), "helium")
 """Models whose widths hang together with others that a random one would contradict."""
 
 
+IN_FLOAT32 = ("olmo", "helium")
+"""Models whose own norms round in float32 by the axis: their maps are known to a part in 10^7."""
+
+
 def random_sizes(name: str, rng: np.random.Generator) -> dict[str, int]:
     """Numbers of layers and heads, and widths, under the names that a configuration has for them."""
     heads = int(rng.choice([2, 4, 8]))
@@ -148,9 +152,10 @@ def difference(seed: int, folder: Path, double) -> str | None:
     try:
         extra = {"config": model.config.to_dict()} if form == "tensors in memory" else {}
         found = hs.load(source, **extra)
+        bound = 1e-7 if name in IN_FLOAT32 else 1e-12
         for spaces in found.comparisons:
             error = np.abs(found.overlaps(spaces).values - expected_rho(maps, spaces))
-            if error.shape != expected_rho(maps, spaces).shape or np.nanmax(error, initial=0) > 1e-12:
+            if error.shape != expected_rho(maps, spaces).shape or np.nanmax(error, initial=0) > bound:
                 return f"{what}: {spaces} differs by {np.nanmax(error, initial=0):.1e}"
         return None if len(found.comparisons) == 7 else f"{what}: only {found.comparisons}"
     except Exception as error:
