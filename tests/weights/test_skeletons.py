@@ -66,6 +66,7 @@ def test_it_is_inspected_planned_and_fetched(name, double, tmp_path):
     headers = read_headers(source)
     write_headers(headers, tmp_path / "headers.json")
     row = own_model(source, headers)
+    assert not (row.activations and "vision_config" in skeleton.about["config"])
     known = {row.name: tmp_path / "headers.json"}
     rows = plan_study([row], {row.name: ["overlaps"]}, known, Machine(2, 10.0), Workload())
     assert {stage.stage for stage in rows} == {"weights", "bases", "overlaps"}
