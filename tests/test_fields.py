@@ -62,6 +62,11 @@ def shard(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
     return null_shard(run, "rotation", range(N_SAMPLES))
 
 
+def shard_without_pairs(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
+    run = NullRun(lambda layer, kind: layers[layer].factors[kind], SHAPE, "OQKV", "m", 0)
+    return null_shard(run, "rotation", range(N_SAMPLES))
+
+
 def swap_start(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
     return burnt_in(bases(layers), 0, seed=0, model="m", burn_in=1, dtype="float64")
 
@@ -91,6 +96,7 @@ MADE: dict[str, Callable[[list[LayerHeads]], dict[str, np.ndarray]]] = {
     "swap-start": swap_start,
     "null-shard": lambda layers: shard(layers) | swap_shard(layers),
     "nulls": lambda layers: shard(layers) | swap_shard(layers) | random_reference(SHAPE, "OQKV", "m", 0, N_SAMPLES),
+    "orthonormal": shard_without_pairs,
     "self_heads": lambda layers: self_heads([bases(layers)], seed=0, model="m"),
     "affinity": scores,
     "activations": activations,

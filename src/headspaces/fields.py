@@ -155,6 +155,9 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("random/sd", (), "1", "its standard deviation, in closed form"),
         Field("random/rho", ("random_pair",), "1", "rho of independent pairs of random subspaces"),
     ),
+    "orthonormal": tuple(
+        field for field in _NULLS if not field.name.startswith("pairs/") and not field.name.endswith(("max", "skewness"))
+    ),
     "self_heads": (
         Field("{X}{Y}/rho", ("layer", "{X}", "{Y}"), "1", "overlap of all pairs within the layer"),
         Field("{X}{Y}/own", ("layer",), "1", "mean over heads of the overlap of a head's own two spaces"),
@@ -250,6 +253,7 @@ _COUNTED_BY_OF = {
     "bases": {"layer": "block_layers"},
     "null-shard": {"sample": "n_samples"},
     "nulls": {"sample": "samples"},
+    "orthonormal": {"sample": "samples"},
 }
 """And those of one kind of file."""
 
@@ -288,6 +292,9 @@ def _lines() -> Iterator[str]:
         yield f"### `{kind}`\n"
         if kind == "null-shard":
             yield "The fields of `nulls` but `random/`, for one null model and some samples.\n"
+            continue
+        if kind == "orthonormal":
+            yield "The fields of `nulls` of RW's null models, of orthonormal columns, but `random/` and `pairs/`.\n"
             continue
         yield "| dataset | dimensions | unit | meaning |"
         yield "|---|---|---|---|"

@@ -35,7 +35,15 @@ MODELS = STUDY.models
 CHECKPOINTS = {model.checkpoint: model for model in MODELS.values()}
 SETTINGS = STUDY.settings
 TEXT = re.sub(r"[^A-Za-z0-9._-]+", "-", SETTINGS["activations"]["text"]).strip("-.")
-STAGES = ["overlaps", "nulls", "self_heads", "activations", "affinity", "attention"]
+STAGES = [
+    "overlaps",
+    "nulls",
+    "orthonormal",
+    "self_heads",
+    "activations",
+    "affinity",
+    "attention",
+]
 
 
 def models_with(item):

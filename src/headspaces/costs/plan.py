@@ -92,6 +92,7 @@ def _planned(model: Model, stage: str, headers: Headers | None, machine: Machine
     threads = min(machine.cores, n_threads(stage, model))
     cost = stage_cost(stage, model, replace(work, threads=threads))
     n_samples = {"null_shard": NULL_MODELS * work.samples, "swap_shard": work.samples, "overlaps": 1}
+    n_samples["orthonormal"] = NULL_MODELS * work.orthonormal
     disk = headers.n_bytes() if stage == "weights" and headers and model.source.startswith("hub:") else cost.disk
     # Starting a job keeps one core busy, computing all of them.
     seconds = cost.jobs * START_SECONDS / machine.cores + cost.operations / (machine.gflops * 1e9)

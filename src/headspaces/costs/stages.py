@@ -7,7 +7,7 @@ products, its operations are multiplied by how much slower than these they run, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headspaces import devices
 from headspaces.costs.sizes import Size, number_bytes
@@ -28,13 +28,14 @@ SEQUENCE = 256  # Tokens of a sequence whose attention is kept.
 class Workload:
     """Work of a study.
 
-    Threads of a job, samples of each null model, tokens of the text that models are run on; of the swap null model the
-    sweeps before all samples, and of each.
+    Threads of a job, samples of each null model, tokens of the text that models are run on, samples of RW's null models
+    of orthonormal columns; of the swap null model the sweeps before all samples, and of each.
     """
 
     threads: int = 1
     samples: int = 30
     tokens: int = 2048
+    orthonormal: int = 10
     burn_in: int = 10
     sweeps: int = 1
 
@@ -89,7 +90,7 @@ def _overlaps(model: Model, work: Workload) -> Cost:
 
     The kernel runs for rho and, where there are reads, for two composition scores; an angle takes ``F^T G`` (2 D d^2),
     its square (2 d^3) and eigenvalues (10 d^3, at half the rate of products). What makes the spread takes eight more
-    kernels within layers, and eigenvalues of D x D matrices (10 D^3 a layer and kind).
+    products a pair within layers, and eigenvalues of D x D matrices (10 D^3 a layer and kind).
 
     In memory, without reads: a block of layers, and the one before until it is replaced. With reads: all bases, or
     the scaled factors of all layers, and the readers once more side by side. On a GPU, beside the bases or maps, what
@@ -99,7 +100,7 @@ def _overlaps(model: Model, work: Workload) -> Cost:
     size, d = Size(model), model.shape.d_head
     angles = model.n_observed_pairs * (2 * model.shape.d_model * d**2 + 22 * d**3)
     eigenvalues = 10.0 * model.shape.n_layers * len(model.kinds) * model.shape.d_model**3
-    sources = 8 * size.kernel(model.n_within_pairs) + eigenvalues
+    sources = 8 * model.n_within_pairs * 2 * model.shape.d_model * d**2 + eigenvalues
     operations = size.kernel(model.n_observed_pairs) * (3 if model.readers else 1) + angles + sources
     held = 1.8 * model.bases_bytes * size.stored if model.readers else size.blocks_held
     memory = PROCESS + work.threads * (TILES + size.panel) + held + 4 * size.inside + 12 * size.square
@@ -137,6 +138,13 @@ def _null_shard(model: Model, work: Workload) -> Cost:
     return Cost(
         memory, 8 * samples * size.null_numbers, samples * sample, jobs, in_shard / samples, _sample_on_gpu(model)
     )
+
+
+def _orthonormal(model: Model, work: Workload) -> Cost:
+    """Draw RW's null models of orthonormal columns, in one job, with a block of bases in memory."""
+    shards = _null_shard(model, replace(work, samples=work.orthonormal))
+    memory = shards.memory + Size(model).block
+    return replace(shards, memory=memory, jobs=1, longest=1.0)
 
 
 def _sample_on_gpu(model: Model) -> int:
@@ -277,6 +285,7 @@ STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
         _swap_start,
         _swap_shard,
         _nulls,
+        _orthonormal,
         _self_heads,
         _affinity,
         _activations,

@@ -52,6 +52,7 @@ class Study:
         return {
             "overlaps": {},
             "nulls": {},
+            "orthonormal": {},
             "self_heads": partial,
             "affinity": partial,
             "activations": (
