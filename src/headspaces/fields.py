@@ -155,9 +155,7 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("random/sd", (), "1", "its standard deviation, in closed form"),
         Field("random/rho", ("random_pair",), "1", "rho of independent pairs of random subspaces"),
     ),
-    "orthonormal": tuple(
-        field for field in _NULLS if not field.name.startswith("pairs/") and not field.name.endswith(("max", "skewness"))
-    ),
+    "orthonormal": tuple(field for field in _NULLS if not re.match("pairs/|.*/(max|skewness)$", field.name)),
     "self_heads": (
         Field("{X}{Y}/rho", ("layer", "{X}", "{Y}"), "1", "overlap of all pairs within the layer"),
         Field("{X}{Y}/own", ("layer",), "1", "mean over heads of the overlap of a head's own two spaces"),

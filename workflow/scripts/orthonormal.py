@@ -17,9 +17,7 @@ with job(snakemake.log[0], snakemake.threads):
     firsts = {path: int(block["first_layer"]) for path, block in blocks.items()}
     where = {first + i: (path, i) for path, first in firsts.items() for i in range(int(blocks[path]["block_layers"]))}
     # The kinds of one block stay in memory: layers come in order.
-    read = lru_cache(len(params.kinds))(
-        lambda path, kind: read_arrays(path, "bases", [f"{kind}/basis"])[f"{kind}/basis"]
-    )
+    read = lru_cache(len(params.kinds))(lambda path, name: read_arrays(path, "bases", [name])[name])
     run = NullRun(
         factors=lambda layer, kind: read(where[layer][0], f"{kind}/basis")[where[layer][1]],
         shape=params.shape,
