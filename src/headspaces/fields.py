@@ -78,7 +78,7 @@ _SOURCE_TO = ("source_layer", "target_layer", "source_{X}", "target_{Y}")
 
 _RANKS = (
     Field("rank/{X}", ("layer", "{X}"), "1", "numerical rank of the head's map"),
-    Field("within_rounding/{X}", ("layer", "{X}"), "1", "counted directions that rounding may have made; -1: unknown"),
+    Field("within_rounding/{X}", ("layer", "{X}"), "1", "directions that rounding may have made; -1: unknown"),
     Field("direct_sum/{X}/rank", ("layer",), "1", "dimension of the sum of the layer's spaces"),
     Field("direct_sum/{X}/deficiency", ("layer",), "1", "sum of the ranks less the dimension of the sum"),
     Field("direct_sum/{X}/lambda_min", ("layer",), "1", "smallest eigenvalue of the sum of the spaces' projections"),

@@ -28,6 +28,7 @@ rule affinity:
         edges=SETTINGS["affinity"]["edges"],
         dtype=of("nulls_dtype"),
         rtol=SETTINGS["rank_rtol"],
+        leave_out_rounding=SETTINGS["leave_out_rounding"],
         invariant_procrustes=of("invariant_procrustes"),
     script:
         "../scripts/affinity.py"

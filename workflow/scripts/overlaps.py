@@ -16,9 +16,10 @@ with job(snakemake.log[0], snakemake.threads):
         check_own(path, block, made_from | {"model": snakemake.params.name})
     attributes = joined(blocks) | {"device": device.name, "code_sha256": fingerprint(inputs.code)}
     arrays = observed_overlaps((read_arrays(path, "bases") for path in inputs.bases), device.to_device)
+    rounding = attributes["leave_out_rounding"]
     if any(name.startswith("cross/") for name in arrays):
         arrays |= composition_scores(
-            lambda: (layer for path in inputs.weights for layer in each_layer(path)),
+            lambda: (layer for path in inputs.weights for layer in each_layer(path, leave_out_rounding=rounding)),
             attributes["dtype"],
             device.to_device,
         )

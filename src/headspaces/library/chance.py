@@ -123,7 +123,14 @@ def null_test(
             **{axis: range(model.shape.n_layers) for axis in axes},
             **({axis: overlaps[axis] for axis in overlaps.dims} if pairs else {}),
         },
-        {"model": model.name, "spaces": name, "fold": int(folded), "rank_rtol": tolerance, "seed": seed},
+        {
+            "model": model.name,
+            "spaces": name,
+            "fold": int(folded),
+            "rank_rtol": tolerance,
+            "leave_out_rounding": int(model.heads.leave_out_rounding),
+            "seed": seed,
+        },
     )
 
 

@@ -78,6 +78,8 @@ _COLUMNS = {
     "expected_above_all_pairs": _Column("of these by chance, at most", 1),
     "n_strongest": _Column("PK's strongest"),
     "n_strongest_fdr_1": _Column("of them stand at FDR 1 %"),
+    "swap_z": _Column("z, swap", 1),
+    "swap_p": _Column("p, swap"),
     "largest_mean_change": _Column("largest change of a mean"),
     "rotation_ratio_median": _Column("median ratio to rotation", 1),
     "reassignment_ratio_median": _Column("median ratio to reassignment", 1),

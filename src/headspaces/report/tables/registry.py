@@ -9,6 +9,7 @@ from headspaces.report.tables import (
     against_nulls,
     beyond,
     conditions,
+    connections,
     disjoint,
     observed,
     on_text,
@@ -19,5 +20,5 @@ from headspaces.report.tables import (
 from headspaces.study import items
 
 TABLES = items.functions_of(
-    items.TABLES, (observed, against_nulls, beyond, conditions, disjoint, on_text, own_spaces, pk, sure)
+    items.TABLES, (observed, against_nulls, beyond, conditions, connections, disjoint, on_text, own_spaces, pk, sure)
 )
