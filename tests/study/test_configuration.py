@@ -42,7 +42,7 @@ def test_the_paper_study():
             {"nulls": {"samples": 3, "smaples": 4}},
             "config: unknown key 'smaples' in 'nulls' .did you mean 'samples'.*; the keys are .*samples",
         ),
-        ({"nulls": {**REST}}, "config: 'samples' is a required property in 'nulls'"),
+        ({"nulls": REST}, "config: 'samples' is a required property in 'nulls'"),
         ({"seed": "7"}, "config: seed is '7', but must be of type integer"),
         ({"rank_rtol": "1e-6"}, "config: rank_rtol is '1e-6', but must be of type number; write 1.0e-6"),
         (
@@ -90,7 +90,7 @@ def test_a_setting_of_a_section_needs_no_section_on_the_command_line():
     for options in ({"samples": "40"}, {"nulls": {"samples": "40"}}):
         assert given(**options)["nulls"] == {**PAPER["nulls"], "samples": 40}
     found = given(samples=40, burn_in=3, text="none", window_tokens="16", edges=5)
-    assert found["nulls"] == {"samples": 40, "swap": {**SWAP, "burn_in": 3}}
+    assert found["nulls"] == {**REST, "samples": 40, "swap": {**REST["swap"], "burn_in": 3}}
     assert found["activations"] == {**PAPER["activations"], "text": "none", "window_tokens": 16}
     assert found["affinity"] == {**PAPER["affinity"], "edges": 5}
     assert "samples" not in found
