@@ -54,6 +54,7 @@ def models_with(item):
 TABLES = {name: item for name, item in items.TABLES.items() if models_with(item)}
 FIGURES = {name: item for name, item in items.FIGURES.items() if models_with(item)}
 PUBLISHED = os.path.join(ROOT, "config/published.tsv")
+REFERENCE = os.path.join(ROOT, "config/reference.tsv")
 
 
 wildcard_constraints:

@@ -23,6 +23,7 @@ rule scorecard:
     """Put what was measured beside every number that the papers print."""
     input:
         published=PUBLISHED,
+        reference=REFERENCE,
         registry=items.ITEMS_FILE,
         tables=expand("results/report/{{study}}/tables/{table}.csv", table=TABLES),
         code=code_of("scorecard"),
@@ -34,6 +35,7 @@ rule scorecard:
         ),
         markdown="results/report/{study}/scorecard.md",
         data="results/report/{study}/scorecard.json",
+        reference=multiext("results/report/{study}/reference", ".csv", ".md", ".json"),
     log:
         "results/logs/scorecard/{study}.log",
     benchmark:
@@ -45,6 +47,8 @@ rule scorecard:
     params:
         names=list(TABLES),
         published_as=STUDY.published_as,
+        settings=SETTINGS,
+        models=list(MODELS),
     script:
         "../scripts/scorecard.py"
 
@@ -103,6 +107,7 @@ rule report_page:
     """Make the page of a study: scorecard, figures, tables, models, provenance."""
     input:
         scorecard="results/report/{study}/scorecard.json",
+        reference="results/report/{study}/reference.json",
         duplicates="results/report/{study}/duplicates.csv",
         tables=expand("results/report/{{study}}/tables/{table}.json", table=TABLES),
         figures=expand("results/report/{{study}}/figures/{figure}.png", figure=FIGURES),
