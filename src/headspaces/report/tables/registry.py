@@ -15,9 +15,10 @@ from headspaces.report.tables import (
     on_text,
     own_spaces,
     pk,
+    sure,
 )
 from headspaces.study import items
 
 TABLES = items.functions_of(
-    items.TABLES, (observed, against_nulls, beyond, connections, conditions, disjoint, on_text, own_spaces, pk)
+    items.TABLES, (observed, against_nulls, beyond, conditions, connections, disjoint, on_text, own_spaces, pk, sure)
 )
