@@ -92,6 +92,16 @@ def blocks(stage, suffix):
     return files
 
 
+def stage_file(stage):
+    """A stage's file of a model that has the stage."""
+
+    def files(wildcards):
+        has = stage in STUDY.stages_of(wildcards.model)
+        return f"results/{stage}/{wildcards.model}.h5" if has else []
+
+    return files
+
+
 def null_shards(wildcards):
     """Shards of all null models that hold the samples which the study asks for."""
     model, samples = MODELS[wildcards.model], SETTINGS["nulls"]["samples"]

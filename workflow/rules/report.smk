@@ -90,6 +90,8 @@ rule atlas:
     input:
         overlaps="results/overlaps/{model}.h5",
         nulls="results/nulls/{model}.h5",
+        attention=stage_file("attention"),
+        affinity=stage_file("affinity"),
         bases=blocks("bases", "h5"),
         code=code_of("atlas"),
         templates=templates("page") + templates("atlas"),
