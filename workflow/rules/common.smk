@@ -69,6 +69,7 @@ def models_with(item):
 TABLES = {name: item for name, item in items.TABLES.items() if models_with(item)}
 FIGURES = {name: item for name, item in items.FIGURES.items() if models_with(item)}
 PUBLISHED = os.path.join(ROOT, "config/published.tsv")
+REFERENCE = os.path.join(ROOT, "config/reference.tsv")
 
 
 wildcard_constraints:
@@ -95,6 +96,16 @@ def blocks(stage, suffix):
         model = MODELS[wildcards.model]
         name = model.checkpoint if stage == "weights" else model.name
         return [f"results/{stage}/{name}/{block}.{suffix}" for block in model.blocks]
+
+    return files
+
+
+def stage_file(stage):
+    """A stage's file of a model that has the stage."""
+
+    def files(wildcards):
+        has = stage in STUDY.stages_of(wildcards.model)
+        return f"results/{stage}/{wildcards.model}.h5" if has else []
 
     return files
 
