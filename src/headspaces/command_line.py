@@ -113,7 +113,12 @@ def _parser() -> argparse.ArgumentParser:
     inspect = command("inspect", "what a model is: layout, spaces, bytes, and which stages it allows", spaces=False)
     inspect.add_argument("models", nargs=1, metavar="MODEL")
     inspect.add_argument("--json", action="store_true", help="print JSON")
-    inspect.set_defaults(run=_inspect, unfolded=False, rank_rtol=None)
+    inspect.add_argument(
+        "--rounding",
+        action="store_true",
+        help="read the weights; count directions that their rounding may have made",
+    )
+    inspect.set_defaults(run=_inspect, unfolded=False, rank_rtol=None, leave_out_rounding=False)
 
     pairs = command("pairs", "the pairs of heads whose spaces overlap most", _settings(), _formats())
     pairs.add_argument("models", nargs=1, metavar="MODEL")
@@ -149,6 +154,9 @@ def _settings() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--rank-rtol", type=_share, metavar="R", help="part of the largest singular value that counts (default: 1e-6)"
+    )
+    parser.add_argument(
+        "--leave-out-rounding", action="store_true", help="without directions that the storage's rounding may have made"
     )
     return parser
 
@@ -206,6 +214,7 @@ def _table(given: str | None) -> Path | None:
 
 def _open(text: str, options: argparse.Namespace, table: Path | None) -> ModelSpaces:
     settings = {"fold": not options.unfolded, "rank_rtol": options.rank_rtol}
+    settings |= {"leave_out_rounding": options.leave_out_rounding}
     return load(text, results=options.results, models_table=table, **settings)
 
 
@@ -218,7 +227,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _inspect(models: Sequence[ModelSpaces], options: argparse.Namespace) -> list[str]:
-    facts = describe(models[0])
+    facts = describe(models[0], count_rounding=options.rounding)
     return [printing.as_json(facts)] if options.json else list(printing.show_model(facts))
 
 
