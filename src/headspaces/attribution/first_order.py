@@ -121,9 +121,7 @@ class _Totals:
         heads: Sequence[LayerHeads],
     ) -> None:
         """Add one case."""
-        reads = [
-            _reads(layer, own, one) for layer, own, one in zip(layers, heads[1:], activations[1:], strict=True)
-        ]
+        reads = [_reads(layer, own, one) for layer, own, one in zip(layers, heads[1:], activations[1:], strict=True)]
         outputs = [one.head_outputs for one in activations]
         effect = np.zeros_like(self.effect)
         for tokens in _chunks(outputs[0].shape[0], self.effect.shape, outputs[0].dtype.itemsize * self.shape.d_model):

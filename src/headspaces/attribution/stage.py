@@ -142,10 +142,12 @@ def ablation(
     arrays["chosen_by"] = np.array([one.chosen_by.encode() for one in edges])
     arrays["random_writer_head"] = np.array([one.matched.writer_head for one in edges])
     arrays["random_reader_head"] = np.array([one.matched.reader_head for one in edges])
-    arrays["first_order"] = np.array([
-        effects[f"{prefix(loss)}{kind}/effect"][writer_layer, reader_layer, writer_head, reader_head]
-        for kind, writer_layer, writer_head, reader_layer, reader_head in (one.edge for one in edges)
-    ])
+    arrays["first_order"] = np.array(
+        [
+            effects[f"{prefix(loss)}{kind}/effect"][writer_layer, reader_layer, writer_head, reader_head]
+            for kind, writer_layer, writer_head, reader_layer, reader_head in (one.edge for one in edges)
+        ]
+    )
     arrays["zero"] = np.stack([zero[one.edge] for one in edges])
     arrays["mean"] = np.stack([mean[one.edge] for one in edges])
     arrays["random_zero"] = np.stack([(zero | of_others)[one.matched] for one in edges])
