@@ -29,7 +29,7 @@ class DamagedFileError(InputError):
         )
 
 
-_STAGES = ("overlaps", "nulls", "self_heads", "affinity", "activations", "attention")
+_STAGES = ("overlaps", "nulls", "self_heads", "affinity", "activations", "attention", "attribution", "ablation")
 _BLOCKS = {"bases": "bases", "nulls": "null_shard"}
 
 

@@ -40,9 +40,7 @@ def test_ablation_is_what_the_model_says_when_the_read_is_set_by_hand(name):
     reads = model.reads(1)
     place, rows = reads.places["K"]
     projection, norm, own = reads.modules[place], reads.norm, rows[edge.reader_head]
-    output = model.module.get_submodule(
-        model.layer_name(0) + "." + model.layout.o.removesuffix(".weight")
-    )
+    output = model.module.get_submodule(model.layer_name(0) + "." + model.layout.o.removesuffix(".weight"))
     z = []
     hook = output.register_forward_hook(lambda _m, inputs, _o: z.append(inputs[0].detach().clone()))
     whole = case.measure(model.run(case.tokens)).item()

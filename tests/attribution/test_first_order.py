@@ -86,7 +86,14 @@ def test_effects_are_those_of_autograd_with_every_read_its_own_leaf(name):
         )
 
 
-COMPLETE = {"gpt2": "mlp", "llama": "mlp", "falcon-multiquery": "mlp", "gpt_neox": "mlp", "qwen2": "mlp", "cohere": "mlp"}
+COMPLETE = {
+    "gpt2": "mlp",
+    "llama": "mlp",
+    "falcon-multiquery": "mlp",
+    "gpt_neox": "mlp",
+    "qwen2": "mlp",
+    "cohere": "mlp",
+}
 """LayerNorm, RMSNorm and GQA, MQA, two with parallel sublayers; and the MLP's module in a layer."""
 
 
@@ -97,7 +104,9 @@ def test_the_effects_of_all_that_is_written_add_up_to_what_is_read(name):
     block, parts = layer_of(model, name, 0), []
     output = block.get_submodule(f"{TINY[name].attention}.{TINY[name].output}")
     hooks = [
-        block.get_submodule(COMPLETE[name]).register_forward_hook(lambda _m, _i, out: parts.append(out[0].numpy().copy())),
+        block.get_submodule(COMPLETE[name]).register_forward_hook(
+            lambda _m, _i, out: parts.append(out[0].numpy().copy())
+        ),
         block.register_forward_pre_hook(
             lambda _m, args, kwargs: parts.append((args[0] if args else kwargs["hidden_states"])[0].numpy().copy()),
             with_kwargs=True,

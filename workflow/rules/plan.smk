@@ -29,6 +29,7 @@ rule plan:
         machine=SETTINGS.get("plan"),
         samples=SETTINGS["nulls"]["samples"],
         swap=SETTINGS["nulls"]["swap"],
+        edges=SETTINGS["attribution"]["ablated"],
         tokens=SETTINGS["activations"]["windows"]
         * SETTINGS["activations"]["window_tokens"],
     script:

@@ -147,6 +147,8 @@ class ModelResults:
     affinity: Arrays | None = None
     attention: Arrays | None = None
     self_heads: Arrays | None = None
+    attribution: Arrays | None = None
+    ablation: Arrays | None = None
 
     @property
     def kinds(self) -> str:

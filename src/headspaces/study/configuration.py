@@ -57,9 +57,10 @@ class Study:
             "activations": (
                 not_run := {name: why for name, model in self.models.items() if (why := _why_not_run(model))}
             ),
-            "attention": {
-                name: why for name, why in not_run.items() if not self.models[name].source.startswith("toy:")
-            },
+            **dict.fromkeys(
+                ("attention", "attribution", "ablation"),
+                {name: why for name, why in not_run.items() if not self.models[name].source.startswith("toy:")},
+            ),
         }
 
     @property
