@@ -10,7 +10,7 @@ from headspaces.attribution.cases import Case
 from headspaces.attribution.first_order import first_order
 
 ARCHITECTURES = ["gpt2", "llama", "falcon-multiquery", "gpt_neox", "olmo2", "gemma2", "cohere"]
-"""LayerNorm, RMSNorm and GQA, MQA, parallel residual, norm after the attention (and none before), both, centred gains."""
+"""LayerNorm, RMSNorm and GQA, MQA, parallel residual, norm after the attention and none before, both, parallel."""
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

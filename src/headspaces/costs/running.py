@@ -58,9 +58,8 @@ def attribution(model: Model, work: Workload) -> Cost:
     n_reads = shape.n_query_heads + 2 * shape.n_kv_heads
     pairs = shape.n_layers**2 / 2 * shape.n_query_heads * n_reads
     tokens = 1.5 * work.tokens
-    backward = (
-        4 * SEQUENCE * (3 * VOCABULARY + shape.n_layers * (20 * shape.d_model + 2 * shape.n_query_heads * SEQUENCE))
-    )
+    of_layers = shape.n_layers * (20 * shape.d_model + 2 * shape.n_query_heads * SEQUENCE)
+    backward = 4 * SEQUENCE * (3 * VOCABULARY + of_layers)
     memory = TORCH_PROCESS + 4 * parameters + 1.5 * model.bases_bytes + backward + 2**28 + 12 * size.square
     return Cost(memory, 6 * size.square, tokens * (2 * parameters + 2.7 * shape.d_model * pairs))
 
