@@ -13,9 +13,24 @@ from jaxtyping import Float, Shaped
 
 from headspaces.text_tables import write_csv
 
-TEXT = frozenset({"model", "other", "scope", "spaces", "null", "series", "quantity", "direction"})
+TEXT = frozenset(
+    {
+        "model",
+        "other",
+        "scope",
+        "spaces",
+        "null",
+        "series",
+        "quantity",
+        "direction",
+        "loss",
+        "predictor",
+        "chosen_by",
+    }
+)
 WHOLE = frozenset({
-    "layer", "later_layer", "writer_layer", "reader_layer", "distance", "d_model", "d_head", "window_tokens",
+    "layer", "later_layer", "writer_layer", "reader_layer", "writer_head", "reader_head",
+    "distance", "d_model", "d_head", "window_tokens",
     "p_is_smallest", "spread_rank", "rank_low", "rank_high", "deficiency_low", "deficiency_high", "forced_deficiency",
     "total_width",
 })  # fmt: skip
