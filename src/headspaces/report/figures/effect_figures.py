@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from headspaces.report.effect_results import PREDICTORS, effects, rank_correlation
-from headspaces.report.figures import layout
+from headspaces.report.figures import layout, panels
 from headspaces.report.figures.panels import colour
 from headspaces.report.results import ModelResults
 from headspaces.report.tidy_frames import tidy
@@ -32,13 +32,6 @@ def correlations(data: pd.DataFrame, axes: Axes) -> None:
     axes.set(xlabel="Spearman with |A|")
 
 
-def effect_hexagons(data: pd.DataFrame, axes: Axes) -> None:
-    """Size of the effect against rho, both on log scales, as hexagons; counts on a log scale."""
-    shown = data[(data["rho"] > 0) & (data["effect"] > 0)]
-    axes.hexbin(shown["rho"], shown["effect"], gridsize=40, bins="log", xscale="log", yscale="log", mincnt=1, lw=0.1)
-    axes.set(xlabel="ρ", ylabel="|A| (nats)")
-
-
 @layout.drawn(layout.rows_below({correlations: ""}), height=1.2)
 def effect_predictors(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Spearman of every score with the sizes of the effects, and its interval."""
@@ -50,7 +43,7 @@ def effect_predictors(models: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("model loss spaces predictor spearman_effect spearman_effect_low spearman_effect_high", rows)
 
 
-@layout.drawn(layout.rows_below({effect_hexagons: "pairs"}))
+@layout.drawn(layout.rows_below({panels.effect_hexagons: "pairs"}))
 def effect_against_rho(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Overlap and size of the effect of every edge, on the first loss that a model has."""
     columns, rows = "model loss spaces rho effect", []
