@@ -21,14 +21,15 @@ NO_TEXT = Text("", "none", "", 1, "0" * 64)
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The toy model after enough steps for induction heads, and how it attends on repeated tokens."""
+    """The toy model of the demo, ready to run."""
     folder = tmp_path_factory.mktemp("toy")
-    model, _ = train(ToyConfig(steps=600), 0)
+    model, _ = train(ToyConfig(), 0)
     save_toy(model, folder, 0)
     fetch_block(read_headers(str(folder)), range(2), folder / "block.safetensors")
     return open_running(str(folder), read_block(folder / "block.safetensors"), "toy"), model
 
 
+@pytest.mark.slow
 def test_the_strongest_key_edges_on_repeats_run_from_previous_token_to_induction_heads(trained):
     running, model = trained
     chosen = losses(running, NO_TEXT, 8, 256, seed=0)
@@ -49,8 +50,7 @@ def test_the_strongest_key_edges_on_repeats_run_from_previous_token_to_induction
     for writer, reader in np.array(np.unravel_index(order, effects.shape)).T:
         assert previous[writer] > 0.5
         assert induction[reader] > 0.3
-    # The gradient says which way: the edges lower the loss.
-    assert values["loss_repeats"] < 1.5
+    assert values["loss_repeats"] < 0.1
 
 
 def test_the_toy_models_read_is_what_autograd_says():

@@ -119,9 +119,8 @@ def _ranks(values: Square, n_heads: tuple[int, int] | None) -> Square:
 
     if n_heads is None:
         ranks = rankdata(values, nan_policy="omit").reshape(values.shape)
-        return (
-            np.asarray(np.nan_to_num(ranks - np.nanmean(ranks))) if np.isfinite(ranks).any() else np.zeros(values.shape)
-        )
+        mean = ranks[np.isfinite(ranks)].sum() / max(1, np.isfinite(ranks).sum())
+        return np.asarray(np.nan_to_num(ranks - mean))
     heads_w, heads_r = n_heads
     tiles = values.reshape(len(values) // heads_w, heads_w, -1, heads_r).transpose(0, 2, 1, 3)
     flat = tiles.reshape(*tiles.shape[:2], heads_w * heads_r)
