@@ -3,10 +3,12 @@
 from dataclasses import asdict
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
-from headspaces.report.effect_results import effects, precision_of_strongest, rank_correlation
+from headspaces.affinity.graph import build_graph
+from headspaces.report.effect_results import edge_effects, effects, precision_of_strongest, rank_correlation
 from headspaces.report.figures.effect_figures import effect_against_rho, effect_predictors
 from headspaces.report.results import ModelResults
 from headspaces.report.tables.effects import attribution_ablation, predictors
@@ -132,6 +134,20 @@ def test_figures_have_the_numbers_of_the_table(model):
     assert len(points) == 6 * 4 * (4 + 2 + 2)
     of_q = points[points["spaces"] == "OQ"]
     np.testing.assert_allclose(of_q["effect"], of_q["rho"] ** 3)
+
+
+def test_edges_of_the_graph_have_their_effect(model):
+    ends = {"source_layer": [0, 1], "source_head": [3, 0], "target_layer": [2, 3], "target_head": [1, 1]}
+    edges = pd.DataFrame({"type": ["OK", "OQ"], **ends, "pk": [1.0, 2.0]})
+    arrays = model.attribution
+    expected = [arrays["K/effect"][0, 2, 3, 1], arrays["Q/effect"][1, 3, 0, 1]]
+    assert edge_effects(model, edges) == expected
+    graph = build_graph(edges.assign(effect=expected), "pk", SHAPE)
+    assert graph.edges["0.3", "2.kv.1", "OK"]["effect"] == expected[0]
+    toy = ModelResults("t", asdict(SHAPE), {}, attribution={k: v for k, v in arrays.items() if "repeats" in k})
+    assert edge_effects(toy, edges) == [2 * one for one in expected]
+    without = edges.assign(effect=edge_effects(ModelResults("n", asdict(SHAPE), {}), edges))
+    assert "effect" not in build_graph(without, "pk", SHAPE).edges["0.3", "2.kv.1", "OK"]
 
 
 def test_a_model_that_was_not_run_has_no_rows(model):

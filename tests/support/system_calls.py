@@ -36,7 +36,7 @@ from headspaces.spaces import Shape
 from headspaces.store import read_arrays, read_attributes, write_arrays
 from headspaces.weights.blocks import each_layer, layer_reader, read_metadata
 from headspaces.weights.fetch import fetch_block
-from headspaces.weights.headers import load_headers, write_headers
+from headspaces.weights.headers_file import load_headers, write_headers
 from headspaces.weights.source import read_headers
 from support.checkpoints import LLAMA, llama_tensors, safetensors, write_folder
 

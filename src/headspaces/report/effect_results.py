@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from headspaces.report.results import Arrays, ModelResults
@@ -56,6 +57,19 @@ def effects(models: Sequence[ModelResults]) -> Iterator[Effects]:
                 size, absolute = (_square(arrays[f"{start}{kind}/{name}"]) for name in ("effect", "absolute"))
                 scores = {name: _square(values) for name, values in _scores(model, kind, start)}
                 yield Effects(model, loss, f"O{kind}", np.abs(size), absolute, scores)
+
+
+def edge_effects(model: ModelResults, edges: pd.DataFrame) -> list[float]:
+    """Give the effects A of edges on the model's first loss, by their type and ends; NaN where it was not run.
+
+    ``edges`` have the columns :data:`headspaces.affinity.graph.EDGE_ENDS`.
+    """
+    arrays = model.attribution or {}
+    start = next((start for start in LOSSES.values() if f"{start}Q/effect" in arrays), None)
+    if start is None:
+        return [np.nan] * len(edges)
+    ends = edges[["source_layer", "target_layer", "source_head", "target_head"]].to_numpy(int).tolist()
+    return [float(arrays[f"{start}{kind[1]}/effect"][tuple(end)]) for kind, end in zip(edges["type"], ends)]
 
 
 def _square(pairs: Float[np.ndarray, "writer_layer reader_layer writer_head reader_head"]) -> Square:

@@ -13,21 +13,10 @@ from jaxtyping import Float, Shaped
 
 from headspaces.text_tables import write_csv
 
-TEXT = frozenset(
-    {
-        "model",
-        "other",
-        "scope",
-        "spaces",
-        "null",
-        "series",
-        "quantity",
-        "direction",
-        "loss",
-        "predictor",
-        "chosen_by",
-    }
-)
+TEXT = frozenset({
+    "model", "other", "scope", "spaces", "null", "series", "quantity", "direction", "removed", "loss", "predictor",
+    "chosen_by",
+})  # fmt: skip
 WHOLE = frozenset({
     "layer", "later_layer", "writer_layer", "reader_layer", "writer_head", "reader_head",
     "distance", "d_model", "d_head", "window_tokens",

@@ -61,8 +61,8 @@ _LATEX = {
     **{sign: "\\" + sign for sign in "&%$#_{}"},
     "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}",
     "<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}",
-    "ρ": "$\\rho$", "λ": "$\\lambda$", "°": "$^\\circ$", "→": "$\\to$", "×": "$\\times$", "±": "$\\pm$", "–": "--",
-    "∞": "$\\infty$",
+    "ρ": "$\\rho$", "λ": "$\\lambda$", "σ": "$\\sigma$", "°": "$^\\circ$", "→": "$\\to$", "×": "$\\times$",
+    "±": "$\\pm$", "–": "--", "∞": "$\\infty$",
 }  # fmt: skip
 
 

@@ -9,15 +9,18 @@ from headspaces.report.tables import (
     against_nulls,
     beyond,
     conditions,
+    connections,
     disjoint,
     effects,
     observed,
     on_text,
     own_spaces,
     pk,
+    sure,
 )
 from headspaces.study import items
 
 TABLES = items.functions_of(
-    items.TABLES, (observed, against_nulls, beyond, conditions, disjoint, effects, on_text, own_spaces, pk)
+    items.TABLES,
+    (observed, against_nulls, beyond, conditions, connections, disjoint, effects, on_text, own_spaces, pk, sure),
 )
