@@ -50,6 +50,8 @@ STAGES = [
     "activations",
     "affinity",
     "attention",
+    "attribution",
+    "ablation",
 ]
 
 

@@ -148,6 +148,8 @@ class ModelResults:
     affinity: Arrays | None = None
     attention: Arrays | None = None
     self_heads: Arrays | None = None
+    attribution: Arrays | None = None
+    ablation: Arrays | None = None
 
     @property
     def on_orthonormal_columns(self) -> ModelResults:

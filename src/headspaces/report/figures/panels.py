@@ -211,6 +211,14 @@ def linear_term_against_rho(data: pd.DataFrame, axes: Axes) -> None:
     axes.set(xlabel="ρ", ylabel="linear term, mean squared norm")
 
 
+def effect_hexagons(data: pd.DataFrame, axes: Axes) -> None:
+    """Size of an edge's first-order effect against rho, both on a log scale."""
+    shown = data[(data["rho"] > 0) & (data["effect"] > 0)]
+    axes.hexbin(shown["rho"], shown["effect"], gridsize=40, bins="log", xscale="log", yscale="log", mincnt=1, lw=0.1)
+    _log(axes, "x")
+    axes.set(xlabel="ρ", ylabel="|A| (nats)")
+
+
 def _series(data: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Go through the series of a panel, the observed one last and so on top."""
     found = dict(list(data.groupby("series", sort=False)))
