@@ -146,6 +146,34 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("random/sd", (), "1", "its standard deviation, in closed form"),
         Field("random/rho", ("random_pair",), "1", "rho of independent pairs of random subspaces"),
     ),
+    "series": (
+        Field("step", ("step",), "", "numbers of the steps"),
+        Field("duplicate_of", ("step",), "", "the earlier step that holds the same attention tensors; -1: none"),
+        Field("loss", ("step",), "nat", "mean next-token loss; the attribute loss_on says on what"),
+        Field("induction", ("step", "layer", "head"), "1", "attention from second copies to the token after the first"),
+        *(
+            field
+            for name, unit, meaning in (
+                ("mean", "1", "mean of rho over all pairs"),
+                ("spread", "1", "standard deviation (ddof = 0) of rho over all pairs"),
+                ("min_angle", "degree", "smallest principal angle of all pairs"),
+                ("largest_rw", "1", "largest spread of all samples of RW's two null models"),
+                ("largest_swap", "1", "largest spread of all samples of the swap null model"),
+            )
+            for field in (
+                Field(f"within/{{X}}/{name}", ("step", "layer"), unit, meaning),
+                Field(f"cross/O{{Y}}/{name}", ("step", "writer_layer", "reader_layer"), unit, meaning + _LATER),
+            )
+        ),
+        *(
+            Field(f"heads/{{X}}/{name}_{when}", ("step", "layer", "{X}"), unit, f"{meaning} at the {when} step")
+            for name, unit, meaning in (
+                ("rho", "1", "overlap of the head's space with its own"),
+                ("angle", "degree", "root mean square of the principal angles between the head's space and its own"),
+            )
+            for when in ("last", "previous")
+        ),
+    ),
     "self_heads": (
         Field("{X}{Y}/rho", ("layer", "{X}", "{Y}"), "1", "overlap of all pairs within the layer"),
         Field("{X}{Y}/own", ("layer",), "1", "mean over heads of the overlap of a head's own two spaces"),
@@ -214,7 +242,7 @@ DIMENSIONS: Mapping[str, str] = {
     "direction": "direction of a head, the most weighted first", "sample": "sample of a null model",
     "head_pair": "pair i < j of query heads, by i, then j", "kv_head_pair": "pair i < j of key-value heads",
     "random_pair": "pair of random subspaces", "top": "place in the list", "head_class": "class of heads",
-    "source_kind": "kind of the source", "target_kind": "kind of the target",
+    "source_kind": "kind of the source", "target_kind": "kind of the target", "step": "step of a training, in order",
 }  # fmt: skip
 """What is counted along a dimension; ``other_``, ``writer_``, … stand before the heads' of a second axis."""
 

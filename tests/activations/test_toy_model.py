@@ -17,7 +17,7 @@ from headspaces.activations.toy_model import (
     main,
     repeated_sequences,
     save_toy,
-    second_copy_loss,
+    second_copies,
     train,
 )
 from headspaces.affinity.graph import strongest_edges
@@ -137,7 +137,7 @@ def test_other_folders_are_refused(model, tmp_path):
 def test_second_copies_of_an_untrained_model_are_guesses(model):
     with torch.no_grad():
         model.lm_head.weight.zero_()
-    assert second_copy_loss(model) == pytest.approx(np.log(64), abs=1e-5)
+    assert second_copies(model)[0] == pytest.approx(np.log(64), abs=1e-5)
 
 
 def test_command(tmp_path, capsys):
@@ -149,7 +149,7 @@ def test_command(tmp_path, capsys):
 def test_strongest_key_edges_run_from_previous_token_to_induction_heads(tmp_path):
     """PK figure 4 on the model of the documented command."""
     main([str(tmp_path), "--seed", "0"])
-    assert second_copy_loss(load_toy(tmp_path)) < 0.1
+    assert second_copies(load_toy(tmp_path))[0] < 0.1
     runner = open_runner(str(tmp_path), "toy", Text("", "", "", 0, ""), n_windows=32, n_tokens=32, seed=0)
     scores = attention_patterns(runner, n_sequences=32, n_repeated=16, seed=0)
     headers = read_headers(str(tmp_path))

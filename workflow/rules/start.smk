@@ -2,6 +2,7 @@
 
 from headspaces.jobs.slurm_check import check_accounts, check_job_states
 from headspaces.study.names import read_names, write_names
+from headspaces.study.series import keep_revisions
 
 
 onstart:
@@ -19,6 +20,9 @@ onstart:
             check_accounts({name for names in asked for name in str(names).split()})
         # From now on these names are this study's; a plan takes none.
         if any(job.rule.name != "plan" for job in workflow.dag.needrun_jobs()):
-            write_names(read_names().with_models(MODELS.values(), SETTINGS))
+            models = (*TRAINED, *KNOWN.values())
+            others = {name: series.source for name, series in SERIES.items()}
+            write_names(read_names().with_models(models, SETTINGS, others))
+            keep_revisions(SERIES.values())
     except InputError as error:
         raise WorkflowError(str(error)) from None

@@ -65,7 +65,9 @@ rule weights:
         headers="results/weights/{checkpoint}/headers.json",
     output:
         # Kept until it is replaced: what a repository's commit holds is not fetched twice.
-        update("results/weights/{checkpoint}/{block}.safetensors"),
+        (update if SETTINGS["keep_weights"] else temp)(
+            "results/weights/{checkpoint}/{block}.safetensors"
+        ),
     log:
         "results/logs/weights/{checkpoint}/{block}.log",
     benchmark:

@@ -7,7 +7,7 @@ products, its operations are multiplied by how much slower than these they run, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headspaces import devices
 from headspaces.costs.sizes import Size, number_bytes
@@ -185,6 +185,20 @@ def _nulls(model: Model, work: Workload) -> Cost:
     return Cost(PROCESS + 3 * disk + work.threads * (TILES + 4 * size.panel), disk, 1.5 * work.samples * operations)
 
 
+def _nulls_at_once(model: Model, work: Workload) -> Cost:
+    """Draw all samples of all null models of a small model in one job."""
+    parts = [stage(model, replace(work, threads=1)) for stage in (_null_shard, _swap_start, _swap_shard, _nulls)]
+    operations = sum(part.operations for part in parts)
+    return Cost(max(part.memory for part in parts) + 2 * model.bases_bytes, parts[-1].disk, operations)
+
+
+def _series(model: Model, _work: Workload) -> Cost:
+    """Compare a step's heads with themselves at two others: products and two singular value decompositions each."""
+    size, shape, d = Size(model), model.shape, model.shape.d_head
+    operations = 2 * shape.n_layers * size.heads * (10 * shape.d_model * d**2 + 50 * d**3)
+    return Cost(PROCESS + 6 * size.block, 16 * shape.n_layers * size.heads, operations)
+
+
 def _self_heads(model: Model, work: Workload) -> Cost:
     """Compare heads' own spaces with others': three comparisons a layer, and 10,000 permutations of labels in each.
 
@@ -274,6 +288,8 @@ STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
         _swap_start,
         _swap_shard,
         _nulls,
+        _nulls_at_once,
+        _series,
         _self_heads,
         _affinity,
         _activations,

@@ -17,7 +17,7 @@ TEXT = frozenset({"model", "other", "scope", "spaces", "null", "series", "quanti
 WHOLE = frozenset({
     "layer", "later_layer", "writer_layer", "reader_layer", "distance", "d_model", "d_head", "window_tokens",
     "p_is_smallest", "spread_rank", "rank_low", "rank_high", "deficiency_low", "deficiency_high", "forced_deficiency",
-    "total_width",
+    "total_width", "step", "duplicate_of", "head",
 })  # fmt: skip
 
 

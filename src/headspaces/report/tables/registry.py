@@ -5,9 +5,19 @@ Titles, notes and the stages whose files a table reads are its entry in ``study/
 
 from __future__ import annotations
 
-from headspaces.report.tables import against_nulls, beyond, conditions, disjoint, observed, on_text, own_spaces, pk
+from headspaces.report.tables import (
+    against_nulls,
+    beyond,
+    conditions,
+    disjoint,
+    observed,
+    on_text,
+    own_spaces,
+    pk,
+    series,
+)
 from headspaces.study import items
 
 TABLES = items.functions_of(
-    items.TABLES, (observed, against_nulls, beyond, conditions, disjoint, on_text, own_spaces, pk)
+    items.TABLES, (observed, against_nulls, beyond, conditions, disjoint, on_text, own_spaces, pk, series)
 )
