@@ -147,7 +147,7 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("random/rho", ("random_pair",), "1", "rho of independent pairs of random subspaces"),
     ),
     "series": (
-        Field("step", ("step",), "", "numbers of the steps"),
+        Field("steps", ("step",), "", "numbers of the steps"),
         Field("duplicate_of", ("step",), "", "the earlier step that holds the same attention tensors; -1: none"),
         Field("loss", ("step",), "nat", "mean next-token loss; the attribute loss_on says on what"),
         Field("induction", ("step", "layer", "head"), "1", "attention from second copies to the token after the first"),

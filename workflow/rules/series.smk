@@ -4,12 +4,9 @@ Needs every step's overlaps, nulls and bases, and where the model runs, what it 
 ``results/series/{series}.h5``. A step is a model like any other, so that a new one is computed alone.
 """
 
-# Of a step so small that starting the jobs would take longer than their work, all null samples are one job's.
-AT_ONCE = [
-    name
-    for name, model in STUDY.steps.items()
-    if model.nulls_at_once and name not in MODELS
-]
+# Of a step so small that starting the jobs would take longer than their work, all null samples are one job's: whether it is a
+# model of the report, too, as the last step is, does not count, or the next step would have it made anew.
+AT_ONCE = [name for name, model in STUDY.steps.items() if model.nulls_at_once]
 
 
 def series_steps(wildcards):

@@ -75,7 +75,13 @@ rule weights:
     localrule: True
     resources:
         **request("weights", of_checkpoint=True),
-        network=1,
+        # Steps of a repository one by one, with all of the network: those that hold the same files are fetched once.
+        network=lambda wildcards: (
+            1000
+            if CHECKPOINTS[wildcards.checkpoint].name in STUDY.steps
+            and CHECKPOINTS[wildcards.checkpoint].source.startswith("hub:")
+            else 1
+        ),
     params:
         source=lambda wildcards: CHECKPOINTS[wildcards.checkpoint].source,
         layers=lambda wildcards: list(

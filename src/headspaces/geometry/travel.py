@@ -16,9 +16,9 @@ def own_overlap(
 
     Bases are orthonormal columns, zero beyond the rank.
     """
-    squared = np.sum((one.swapaxes(-1, -2) @ other) ** 2, axis=(-1, -2), dtype=np.float64)
+    squared = np.asarray(np.sum((one.swapaxes(-1, -2) @ other) ** 2, axis=(-1, -2), dtype=np.float64))
     smaller = np.minimum(rank_one, rank_other)
-    return np.divide(squared, smaller, out=np.full(squared.shape, np.nan), where=smaller > 0)
+    return np.asarray(np.divide(squared, smaller, out=np.full(squared.shape, np.nan), where=smaller > 0))
 
 
 def own_angle(
@@ -41,7 +41,7 @@ def own_angle(
     for index in np.argwhere((rank_one < width) | (rank_other < width)):
         at = tuple(index)
         angles[at] = _of_lower_rank(one[at][:, : rank_one[at]], other[at][:, : rank_other[at]], width)
-    return np.degrees(np.sqrt(np.mean(angles**2, axis=-1, dtype=np.float64)))
+    return np.asarray(np.degrees(np.sqrt(np.mean(angles**2, axis=-1, dtype=np.float64))))
 
 
 def _of_lower_rank(one: np.ndarray, other: np.ndarray, width: int) -> np.ndarray:

@@ -52,7 +52,7 @@ def collect_series(steps: Sequence[StepFiles]) -> dict[str, np.ndarray]:
     first = [sums.index(one) for one in sums]
     same = [steps[at].step if at < place else -1 for place, at in enumerate(first)]
     numbers = np.array([step.step for step in steps], dtype=np.int64)
-    return arrays | {"step": numbers, "duplicate_of": np.array(same, dtype=np.int64)} | _travel(steps)
+    return arrays | {"steps": numbers, "duplicate_of": np.array(same, dtype=np.int64)} | _travel(steps)
 
 
 def series_attributes(steps: Sequence[StepFiles]) -> dict[str, Any]:
@@ -120,8 +120,10 @@ def _travel(steps: Sequence[StepFiles]) -> dict[str, np.ndarray]:
             for kind in kinds:
                 for name, other in (("last", last), ("previous", own if previous is None else previous)):
                     pair = [one[part] for part in (f"{kind}/basis", f"rank/{kind}") for one in (own, other)]
+                    itself = step is steps[-1] if name == "last" else previous is None
                     found.setdefault(f"heads/{kind}/rho_{name}", []).append(own_overlap(*pair))
-                    found.setdefault(f"heads/{kind}/angle_{name}", []).append(own_angle(*pair))
+                    # Of a step with itself no rounding is left.
+                    found.setdefault(f"heads/{kind}/angle_{name}", []).append(own_angle(*pair) * (0 if itself else 1))
             previous = own
         blocks.append({name: np.stack(values) for name, values in found.items()})
     return {name: np.concatenate([block[name] for block in blocks], axis=1) for name in blocks[0]}

@@ -108,7 +108,7 @@ def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapp
     table = Path(settings["models_table"])
     known = read_models(table if _exists(table) else root / table)
     study = _study(settings, known, series_alone=alone)
-    for model in (study.models | study.steps).values():
+    for model in [*study.models.values(), *study.steps.values()]:
         if {"{", "}"} & set(model.source):
             raise InputError(f"source {model.source!r}: Snakemake takes braces in paths for its own; rename the folder")
     if study.published_as:

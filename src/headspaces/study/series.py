@@ -21,7 +21,7 @@ from headspaces.errors import InputError
 from headspaces.files import whole_file
 from headspaces.study.models import Model
 
-TOY_STEPS = (0, 10, 30, 100, 150, 175, 200, 250, 300, 500, 700, 1500)
+TOY_STEPS = (0, 30, 100, 150, 175, 200, 250, 300, 700, 1500)
 """Steps at which the two-layer model is saved: logarithmic, and closer where its induction heads form."""
 
 _WORDS = ("step", "iter(?:ation)?", "checkpoint|ckpt", "epoch")

@@ -23,7 +23,7 @@ def series(models: Sequence[ModelResults]) -> Table:
     notes, shown = [], []
     for model in models:
         arrays = _arrays(model)
-        numbers, same = arrays["step"].tolist(), arrays["duplicate_of"].tolist()
+        numbers, same = arrays["steps"].tolist(), arrays["duplicate_of"].tolist()
         places = np.unique(np.linspace(0, len(numbers) - 1, min(SHOWN_STEPS, len(numbers))).round().astype(int))
         shown += [(model.name, numbers[place]) for place in places]
         notes += [
@@ -43,7 +43,7 @@ def series(models: Sequence[ModelResults]) -> Table:
 def comparison_rows(model: ModelResults) -> Iterator[Row]:
     """Summarise each comparison of each step: medians over its conditions where they are defined."""
     arrays = _arrays(model)
-    for index, step in enumerate(arrays["step"].tolist()):
+    for index, step in enumerate(arrays["steps"].tolist()):
         other = int(arrays["duplicate_of"][index])
         run = {"loss": float(arrays["loss"][index])} if "loss" in arrays else {}
         run |= {"induction": float(arrays["induction"][index].max())} if "induction" in arrays else {}
@@ -94,7 +94,7 @@ def head_rows(model: ModelResults) -> Iterator[Row]:
         for index, layer, head in np.ndindex(*way.shape):
             rho_last, angle_last, rho_previous, angle_previous = (float(one[index, layer, head]) for one in values)
             yield {
-                "series": model.name, "step": int(arrays["step"][index]), "spaces": kind, "layer": layer, "head": head,
+                "series": model.name, "step": int(arrays["steps"][index]), "spaces": kind, "layer": layer, "head": head,
                 "rho_last": rho_last, "angle_last_deg": angle_last, "rho_previous": rho_previous,
                 "angle_previous_deg": angle_previous, "travelled_deg": float(way[index, layer, head]),
             }  # fmt: skip
