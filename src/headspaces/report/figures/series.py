@@ -16,7 +16,7 @@ from headspaces.report.results import ModelResults
 from headspaces.report.tables.series import comparison_rows, head_rows
 from headspaces.report.tidy_frames import tidy
 
-NULL_TITLES = {"r_rw": "largest spread of RW's nulls", "r_swap": "largest spread of the swap null"}
+NULL_TITLES = {"r_rw": "r against RW's nulls", "r_swap": "r against the swap null"}
 
 
 def ratios_by_step(data: pd.DataFrame, axes: Axes) -> None:
@@ -30,7 +30,7 @@ def ratios_by_step(data: pd.DataFrame, axes: Axes) -> None:
     axes.axhline(1.0, **reference("equal"))
     log_axis(axes, "y")
     _steps(axes, data["step"])
-    axes.set_ylabel(f"r: spread / {NULL_TITLES[data['quantity'].iloc[0]]}")
+    axes.set_ylabel(NULL_TITLES[data["quantity"].iloc[0]])
     run = data.dropna(subset="loss").drop_duplicates("step")
     if len(run):
         beside = axes.twinx()
@@ -58,8 +58,8 @@ def _steps(axes: Axes, steps: pd.Series) -> None:
     first = next((step for step in every if step > 0), 1.0)
     axes.set_xscale("symlog", linthresh=first, linscale=0.4)
     decades = [10.0**power for power in range(8) if first <= 10.0**power <= every[-1]]
-    ends = [] if len(decades) > 1 else [first, every[-1]]
-    axes.xaxis.set_major_locator(FixedLocator(sorted({0.0, *decades, *ends} if every[0] == 0 else {*decades, *ends})))
+    start = [every[0]] if every[0] == 0 else []
+    axes.xaxis.set_major_locator(FixedLocator([*start, *(decades if len(decades) > 1 else {first, *decades})]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("step")
