@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -19,10 +20,18 @@ GPT2 = ROOT.parent / "shared" / "gpt2-small-attention"
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say how many inputs or faults each campaign tried: pytest shows the output of failed tests only."""
+    """Say how many inputs or faults each campaign tried, and how many tests were skipped for want of what."""
     for report in terminalreporter.stats.get("passed", []):
         for line in re.findall(r"^.+: \d+ (?:inputs|faults), \d+ refused$", report.capstdout, re.MULTILINE):
             terminalreporter.write_line(line)
+    skipped = Counter(skip_reason(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
+    for reason, count in skipped.most_common():
+        terminalreporter.write_line(f"skipped: {count} test{'s' if count > 1 else ''}: {reason}")
+
+
+def skip_reason(longrepr):
+    """Why a test was skipped, of what pytest keeps: a file, a line and ``Skipped: why``."""
+    return str(longrepr[2] if isinstance(longrepr, tuple) else longrepr).removeprefix("Skipped: ")
 
 
 @pytest.fixture

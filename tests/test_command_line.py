@@ -20,7 +20,7 @@ import headspaces
 from headspaces.command_line import main
 from headspaces.errors import InputError
 from headspaces.library.checkpoints import find_model
-from headspaces.store import write_arrays
+from headspaces.store import read_arrays, read_attributes, write_arrays
 from headspaces.weights.content import content_sum, with_content
 from headspaces.weights.headers import Headers
 from headspaces.weights.headers_file import write_headers
@@ -117,7 +117,7 @@ def store(folder: Path, model: Path, **changes: object) -> Path:
     facts = {
         "model": model.name, "source": str(model), "revision": headers_of(folder, model).revision, "fold": True,
         "n_layers": LAYERS, "d_model": WIDTH, "n_query_heads": HEADS, "n_kv_heads": GROUPS, "d_head": OWN,
-        "rank_rtol": 1e-6,
+        "rank_rtol": 1e-6, "leave_out_rounding": False,
     }  # fmt: skip
     path = folder / "overlaps" / f"{model.name}.h5"
     write_arrays(path, "overlaps", arrays, facts | changes)
@@ -140,7 +140,13 @@ def test_pairs_come_from_the_results_where_these_are_of_the_same_weights(
 
 @pytest.mark.parametrize(
     "changes",
-    [{"revision": "sha256:other"}, {"source": "elsewhere"}, {"fold": False}, {"rank_rtol": 1e-3}],
+    [
+        {"revision": "sha256:other"},
+        {"source": "elsewhere"},
+        {"fold": False},
+        {"rank_rtol": 1e-3},
+        {"leave_out_rounding": True},
+    ],
     ids=lambda c: next(iter(c)),
 )
 def test_results_of_other_weights_are_not_believed(
@@ -445,3 +451,61 @@ def test_names_cannot_leave_the_results(tmp_path: Path) -> None:
 def command_line(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "headspaces", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+
+
+def of_rank_4(rng: np.random.Generator, folder: Path) -> Path:
+    """A model whose heads all have rank 4 of 8, in bfloat16."""
+    torch = pytest.importorskip("torch")
+    tensors = llama_tensors(rng)
+    for name, weight in tensors.items():
+        if "self_attn" in name:
+            rows = weight.T if "o_proj" in name else weight
+            heads = [rng.normal(size=(8, 4)) @ rng.normal(size=(4, 24)) for _ in range(len(rows) // 8)]
+            tensors[name] = (np.concatenate(heads).T if "o_proj" in name else np.concatenate(heads)).astype("float32")
+    raw = {
+        name: ("BF16", one.shape, torch.from_numpy(one.copy()).bfloat16().view(torch.int16).numpy().tobytes())
+        for name, one in tensors.items()
+    }
+    write_folder(folder / "exact", LLAMA, {"model.safetensors": safetensors(tensors)})
+    return write_folder(folder / "stored", LLAMA, {"model.safetensors": safetensors(raw)})
+
+
+@pytest.mark.parametrize("spaces", ["OK", "O"])
+def test_directions_within_rounding_are_left_out_where_asked(
+    spaces: str, run: Any, rng: np.random.Generator, tmp_path: Path
+) -> None:
+    model = of_rank_4(rng, tmp_path)
+    asked = ("--spaces", spaces, "--all")
+    exact = run("pairs", tmp_path / "exact", *asked)["pairs"]
+    assert max(pair["pk"] for pair in exact) < 4
+    without, plain = (run("pairs", model, *asked, *more)["pairs"] for more in (["--leave-out-rounding"], []))
+    wanted = {place(pair): pair["rho"] for pair in exact}
+    found = {place(pair): pair["rho"] for pair in without}
+    assert found == pytest.approx(wanted, abs=0.02)
+    # With them every head has rank 8 of 24 dimensions.
+    assert np.mean([pair["pk"] for pair in plain]) > 1.9 * np.mean([pair["pk"] for pair in exact])
+    compared = run("compare", tmp_path / "exact", model, "--spaces", spaces, "--leave-out-rounding")
+    assert compared["comparisons"][0]["max_abs_difference"] < 0.02
+    assert [one["leave_out_rounding"] for one in compared["models"]] == [True, True]
+
+
+def test_inspect_counts_directions_within_rounding(
+    run: Any, rng: np.random.Generator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = of_rank_4(rng, tmp_path)
+    assert run("inspect", model)["within_rounding"] == {}
+    counts = {kind: {"directions": 4 * n * LAYERS, "heads": n * LAYERS} for kind, n in zip("OQKV", (4, 4, 2, 2))}
+    assert run("inspect", model, "--rounding")["within_rounding"] == counts
+    assert main(["inspect", str(model), "--rounding"]) == 0
+    assert re.search(r"may have made\n  O  48 of 12 heads\n", capsys.readouterr().out)
+    assert main(["inspect", str(model)]) == 0
+    assert "not counted (--rounding)" in capsys.readouterr().out
+    # Once the workflow counted them, no weight is read.
+    facts = {"revision": headers_of(tmp_path / "results", model).revision}
+    path = store(tmp_path / "results", model, **facts)
+    arrays = {
+        f"within_rounding/{kind}": np.full((LAYERS, n), i) for i, (kind, n) in enumerate(zip("OQKV", (4, 4, 2, 2)))
+    }
+    attributes = {**read_attributes(path, "overlaps"), "kinds": "OQKV"}
+    write_arrays(path, "overlaps", {**read_arrays(path, "overlaps"), **arrays}, attributes)
+    assert run("inspect", model)["within_rounding"]["K"] == {"directions": 2 * 2 * LAYERS, "heads": 2 * LAYERS}

@@ -12,10 +12,11 @@ from headspaces import fields
 from headspaces.activations.response import energy_fractions
 from headspaces.affinity.classes import HeadClasses, class_arrays
 from headspaces.affinity.run import affinity
-from headspaces.fields import FIELDS, HEADS, find_field
+from headspaces.fields import FIELDS, HEADS, LABELS, find_field
 from headspaces.geometry.bases import block_bases
 from headspaces.geometry.heads import LayerHeads, Norm
 from headspaces.geometry.overlaps import composition_scores, observed_overlaps
+from headspaces.geometry.spread_sources import REMOVED, spread_sources
 from headspaces.nulls.samples import NullRun, null_shard, random_reference
 from headspaces.nulls.self_heads import self_heads
 from headspaces.nulls.swap_run import SwapRun, burnt_in
@@ -28,6 +29,7 @@ N_SAMPLES = 7
 SIZES = {
     "layer": 5, "head": 4, "kv_head": 2, "d_model": 24, "direction": 3, "sample": N_SAMPLES, "head_pair": 6,
     "kv_head_pair": 1, "random_pair": 100, "source_kind": 4, "target_kind": 4, "head_class": 1,
+    "removed": 4, "head_singular": 12, "kv_head_singular": 6,
 }  # fmt: skip
 
 
@@ -50,7 +52,8 @@ def bases(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
 
 
 def overlaps(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
-    return observed_overlaps([bases(layers)]) | composition_scores(lambda: layers)
+    sources = spread_sources([(bases(layers), layers)], fold_norms=True)
+    return observed_overlaps([bases(layers)]) | composition_scores(lambda: layers) | sources
 
 
 def shard(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
@@ -102,6 +105,10 @@ MADE: dict[str, Callable[[list[LayerHeads]], dict[str, np.ndarray]]] = {
 @pytest.fixture(scope="module")
 def made(layers: list[LayerHeads]) -> dict[str, dict[str, np.ndarray]]:
     return {kind: make(layers) for kind, make in MADE.items()}
+
+
+def test_the_labels_of_what_is_removed_are_its_numbers() -> None:
+    assert LABELS["removed"] == tuple(map(str, REMOVED))
 
 
 @pytest.mark.parametrize("kind", sorted(MADE))

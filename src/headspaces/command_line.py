@@ -1,4 +1,4 @@
-"""The command line: ``headspaces inspect | pairs | compare | export``, tables of text, CSV or JSON.
+"""The command line: ``headspaces inspect | pairs | compare | export``, tables; and ``run``, the workflow.
 
 It parses, calls the library and prints (:mod:`headspaces.printing`). What the user gets wrong is one line and exit
 status 2.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 from headspaces import __version__, printing
 from headspaces.errors import InputError
 from headspaces.jobs.code import SOURCE
+from headspaces.jobs.run_command import snakemake_arguments, snakemake_program
 from headspaces.library.comparisons import PAIRS_OF_KINDS
 from headspaces.library.description import describe
 from headspaces.library.loading import load
@@ -31,12 +33,21 @@ SPACES = f"""\
 Spaces: {", ".join(WITHIN)} for the pairs of one kind within each layer; two letters for the heads of every layer with
 those of all later ones: {", ".join(ACROSS)} from writes to reads, or any other two."""
 
+RUN = f"""\
+{MODELS}
+
+Settings are those of config/config.yaml, by their names: fold=false, samples=100 or nulls.samples=100,
+text=FILE, published_as=gpt2, head_classes=FILE. Targets are files in results/, or plan: what it will cost.
+The line of snakemake that is run is printed first."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status: 0, or 2 for something that the user can mend."""
-    options = _parser().parse_args(arguments)
+    options = _parse(arguments)
     reuse_memory()
     try:
+        if options.run is None:
+            return _run(options)
         table = _table(options.models_table)
         models = [_open(text, options, table) for text in options.models]
         print("\n".join(options.run(models, options)))
@@ -52,10 +63,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse; the words of ``run`` may stand on both sides of its options, which argparse does not do by itself."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and (options.run is not None or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.words += rest
+    return options
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headspaces",
-        description="A quick look at the spaces of a model's attention heads, without the workflow.",
+        description="The whole study of a model (run), or a quick look at the spaces of its attention heads.",
         epilog=MODELS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -75,10 +97,28 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
+    study = commands.add_parser(
+        "run",
+        help="the whole study of a model: every table and figure, and a report",
+        description="The whole study of a model or of several: every table and figure, and a report in results/report.",
+        epilog=RUN,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    study.add_argument("source", metavar="SOURCE", help="a model, or a .yaml file of a study")
+    study.add_argument("words", nargs="*", metavar="SETTING=VALUE | TARGET", help="such as samples=100 or plan")
+    study.add_argument("--cores", default="all", metavar="N", help="cores to use (default: all)")
+    study.add_argument("-n", "--dry-run", action="store_true", help="only say what would run")
+    study.set_defaults(run=None)
+
     inspect = command("inspect", "what a model is: layout, spaces, bytes, and which stages it allows", spaces=False)
     inspect.add_argument("models", nargs=1, metavar="MODEL")
     inspect.add_argument("--json", action="store_true", help="print JSON")
-    inspect.set_defaults(run=_inspect, unfolded=False, rank_rtol=None)
+    inspect.add_argument(
+        "--rounding",
+        action="store_true",
+        help="read the weights; count directions that their rounding may have made",
+    )
+    inspect.set_defaults(run=_inspect, unfolded=False, rank_rtol=None, leave_out_rounding=False)
 
     pairs = command("pairs", "the pairs of heads whose spaces overlap most", _settings(), _formats())
     pairs.add_argument("models", nargs=1, metavar="MODEL")
@@ -117,6 +157,9 @@ def _settings() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--rank-rtol", type=_share, metavar="R", help="part of the largest singular value that counts (default: 1e-6)"
+    )
+    parser.add_argument(
+        "--leave-out-rounding", action="store_true", help="without directions that the storage's rounding may have made"
     )
     return parser
 
@@ -174,11 +217,20 @@ def _table(given: str | None) -> Path | None:
 
 def _open(text: str, options: argparse.Namespace, table: Path | None) -> ModelSpaces:
     settings = {"fold": not options.unfolded, "rank_rtol": options.rank_rtol}
+    settings |= {"leave_out_rounding": options.leave_out_rounding}
     return load(text, results=options.results, models_table=table, **settings)
 
 
+def _run(options: argparse.Namespace) -> int:
+    """Become the snakemake that does it: signals, cores and the exit status are its own."""
+    arguments = snakemake_arguments(options.source, options.words, options.cores, dry=options.dry_run)
+    print(shlex.join(["snakemake", *arguments]), flush=True)
+    program = snakemake_program()
+    os.execv(program[0], [*program, *arguments])  # noqa: S606
+
+
 def _inspect(models: Sequence[ModelSpaces], options: argparse.Namespace) -> list[str]:
-    facts = describe(models[0])
+    facts = describe(models[0], count_rounding=options.rounding)
     return [printing.as_json(facts)] if options.json else list(printing.show_model(facts))
 
 

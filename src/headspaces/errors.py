@@ -1,6 +1,7 @@
 """The one error that a user can cause, and the check that a file of the workflow is what its path says."""
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,12 @@ class InputError(ValueError):
     The message is one line: what is wrong, where (model, file, tensor, head), what was expected and found, and what to
     do about it. Scripts print it without a traceback.
     """
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Suggest what a misspelt word was to be, as a part of a message; nothing where none is near."""
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 class DamagedFileError(InputError):

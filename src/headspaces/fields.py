@@ -73,11 +73,12 @@ def _pattern(name: str) -> re.Pattern[str]:
 _LATER = "; NaN unless the reader's layer is later"
 _ACROSS = ("writer_layer", "reader_layer", "writer_{X}", "reader_{Y}")
 _QUERY_TO = ("writer_layer", "reader_layer", "writer_head", "reader_{Y}")
+_LEFT = ("layer", "removed")
 _SOURCE_TO = ("source_layer", "target_layer", "source_{X}", "target_{Y}")
 
 _RANKS = (
     Field("rank/{X}", ("layer", "{X}"), "1", "numerical rank of the head's map"),
-    Field("within_rounding/{X}", ("layer", "{X}"), "1", "counted directions that rounding may have made; -1: unknown"),
+    Field("within_rounding/{X}", ("layer", "{X}"), "1", "directions that rounding may have made; -1: unknown"),
     Field("direct_sum/{X}/rank", ("layer",), "1", "dimension of the sum of the layer's spaces"),
     Field("direct_sum/{X}/deficiency", ("layer",), "1", "sum of the ranks less the dimension of the sum"),
     Field("direct_sum/{X}/lambda_min", ("layer",), "1", "smallest eigenvalue of the sum of the spaces' projections"),
@@ -132,6 +133,14 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         ),
         *_RANKS,
         Field("direct_sum/{X}/random_condition", (), "1", "condition of as many heads of random directions"),
+        Field("sources/{X}/directions_mean", _LEFT, "1", "mean rho of the layer without the top eigenvectors of S"),
+        Field("sources/{X}/directions_spread", _LEFT, "1", "its standard deviation (ddof = 0)"),
+        Field("sources/{X}/coordinates_mean", _LEFT, "1", "mean rho without the largest diagonal entries of S"),
+        Field("sources/{X}/coordinates_spread", _LEFT, "1", "its standard deviation (ddof = 0)"),
+        Field("sources/{X}/participation", ("layer",), "1", "1 / sum u_c^4 of the closest pair's direction u"),
+        Field("sources/{X}/singular_values", ("layer", "{X}_singular"), "1", "of the layer's maps side by side"),
+        Field("sources/gain_max", ("layer",), "1", "largest absolute gain of the norm before the attention"),
+        Field("sources/gain_median", ("layer",), "1", "median absolute gain of that norm"),
     ),
     "swap-start": (
         Field(
@@ -232,7 +241,9 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
 }  # fmt: skip
 """By kind of file; of two fields that a name fits, the first holds."""
 
-LABELS: Mapping[str, tuple[str, ...]] = {"source_kind": tuple("QKVO"), "target_kind": tuple("QKVO")}
+LABELS: Mapping[str, tuple[str, ...]] = {
+    "source_kind": tuple("QKVO"), "target_kind": tuple("QKVO"), "removed": ("1", "4", "16", "64"),
+}  # fmt: skip
 """Coordinates of the dimensions that are not counted from 0."""
 
 DIMENSIONS: Mapping[str, str] = {
@@ -242,6 +253,9 @@ DIMENSIONS: Mapping[str, str] = {
     "direction": "direction of a head, the most weighted first", "sample": "sample of a null model",
     "head_pair": "pair i < j of query heads, by i, then j", "kv_head_pair": "pair i < j of key-value heads",
     "random_pair": "pair of random subspaces", "top": "place in the list", "head_class": "class of heads",
+    "removed": "number of directions or coordinates taken out",
+    "head_singular": "singular value of query heads' maps, the largest first",
+    "kv_head_singular": "singular value of key-value heads' maps, the largest first",
     "source_kind": "kind of the source", "target_kind": "kind of the target", "step": "step of a training, in order",
 }  # fmt: skip
 """What is counted along a dimension; ``other_``, ``writer_``, … stand before the heads' of a second axis."""

@@ -27,7 +27,7 @@ def facts(model: ModelSpaces, spaces: str) -> dict[str, Any]:
     heads = model.heads
     return {
         "model": heads.name, "source": heads.origin, "revision": heads.revision, "fold": fold, "rank_rtol": rank_rtol,
-        "from": model.answers.origin_of(spaces),
+        "leave_out_rounding": heads.leave_out_rounding, "from": model.answers.origin_of(spaces),
     }  # fmt: skip
 
 
@@ -102,6 +102,7 @@ def show_model(model: Mapping[str, Any]) -> Iterator[str]:
     for kind, room in model["spaces"].items():
         spaces.append((kind, *(str(room[key]) for key in ("what", "heads", "width", "forced_deficiency"))))
     yield from ("  " + line for line in _aligned(spaces, "llrrr"))
+    yield from _rounding(model["within_rounding"])
     if "stages" in model:
         yield "\nstages of the workflow"
         stages = [(stage, f"no: {reason}" if reason else "yes") for stage, reason in model["stages"].items()]
@@ -159,11 +160,25 @@ def _compared(row: Mapping[str, Any]) -> list[str]:
 
 def _heading(about: Mapping[str, Any]) -> tuple[str, str]:
     norms = "norms folded into the reads" if about["fold"] else "bare weights"
-    return f"{about['model']}: {norms}; {about['from']}", f"  {about['source']} ({about['revision']})"
+    rounding = "; directions within rounding left out" if about["leave_out_rounding"] else ""
+    return f"{about['model']}: {norms}{rounding}; {about['from']}", f"  {about['source']} ({about['revision']})"
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
+
+
+def _rounding(counts: Mapping[str, Mapping[str, int] | None]) -> Iterator[str]:
+    what = "\ndirections that the storage's rounding may have made"
+    if not counts:
+        yield f"{what}: not counted (--rounding)"
+        return
+    yield what
+    rows = [
+        (kind, "unknown for this type" if own is None else f"{own['directions']} of {own['heads']} heads")
+        for kind, own in counts.items()
+    ]
+    yield from ("  " + line for line in _aligned(rows, "ll"))
 
 
 def _place(text: str) -> dict[str, int]:

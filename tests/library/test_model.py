@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 from scipy.linalg import subspace_angles
 from support.tiny_models import build
 
@@ -329,6 +330,43 @@ def test_the_swap_null_draws_what_the_pipeline_draws(stacks: dict[str, np.ndarra
     for spaces, place in (("O", "within/O"), ("OK", "cross/OK")):
         samples = hs.null_test(live, spaces, "swap", samples=4, seed=3)["null_spread"].sel(null="swap")
         np.testing.assert_allclose(samples, expected[f"{place}/swap/spread"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("spaces", ["O", "OK"])
+def test_single_pairs_are_scored_against_the_swap_null(spaces: str) -> None:
+    """By all pairs of all samples; a layer with heads of two ranks is not tested."""
+    rng = np.random.default_rng(4)
+    shapes = {"O": (3, 4, 20, 3), "K": (3, 3, 20, 3)}
+    stacks = {kind: rng.normal(size=shape) + rng.normal(size=(20, 1)) for kind, shape in shapes.items()}
+    stacks["O"][1, 2, :, 2] = 0
+    model = hs.load(stacks, name="m")
+    found = hs.null_test(model, spaces, ["rotation", "swap"], samples=6, seed=3)
+    rho = model.overlaps(spaces).values
+    assert found["z"].dims == found["pair_p"].dims == model.overlaps(spaces).dims
+    block = {}
+    for kind in "OK":
+        own = model.spaces(kind)
+        block |= {f"{kind}/basis": own["basis"].values, f"rank/{kind}": own["rank"].values}
+    start = burnt_in(block, 0, seed=3, model="m", burn_in=10, dtype="float64")
+    run = SwapRun(lambda layer, kind: start[f"{layer}/{kind}"], model.shape, "OK", "m", 3, burn_in=10)
+    drawn = [[run.draw("swap", layer, kind, sample)[0] for layer in range(3) for kind in "OK"] for sample in range(6)]
+    for at in [(0,), (2,)] if spaces == "O" else [(0, 1), (0, 2)]:
+        pooled = []
+        for bases in drawn:
+            left, right = bases[2 * at[0]], bases[2 * at[-1] + (spaces != "O")]
+            pk = np.sum(np.einsum("idk,jdl->ijkl", left, right) ** 2, axis=(2, 3)) / 3
+            pooled.append(pk[np.triu_indices(4, 1)] if spaces == "O" else pk.ravel())
+        values = np.concatenate(pooled)
+        z = (rho[at] - values.mean()) / values.std()
+        p = stats.pearson3.sf(z, stats.skew(values))
+        defined = ~np.eye(4, dtype=bool) if spaces == "O" else np.ones((4, 3), bool)
+        np.testing.assert_allclose(found["z"].values[at][defined], z[defined], rtol=1e-7)
+        np.testing.assert_allclose(found["pair_p"].values[at][defined], p[defined], rtol=1e-5, atol=1e-12)
+    other_ranks = (1,) if spaces == "O" else (1, 2)
+    assert np.isnan(found["z"].values[other_ranks]).all()
+    if spaces == "O":
+        assert np.isnan(np.diagonal(found["z"].values, axis1=1, axis2=2)).all()
+    assert "z" not in hs.null_test(model, spaces, samples=2)
 
 
 def test_two_shapes_are_refused_before_weights_are_read(stacks: dict[str, np.ndarray]) -> None:

@@ -257,7 +257,7 @@ def test_it_opens_from_disk_without_a_console_message(browser: Any, file: Path) 
 
 
 def test_hover_reads_and_click_opens_the_pair(browser: Any, file: Path, model: dict[str, Any]) -> None:
-    show(browser, file, place="#OK.0.0")
+    show(browser, file, place="#OK.0.0.1.0")
     pointer(browser, "overview", 1, 3, "hover")
     strongest = model["overlaps"]["cross/OK/rho"][1, 3].max()
     assert text(browser, "tip") == f"layer 1 → 3: overlap ρ, strongest pair {strongest:.4f}"
@@ -290,18 +290,18 @@ def test_hover_reads_and_click_opens_the_pair(browser: Any, file: Path, model: d
 
 
 def test_a_pair_of_the_figure_2_layer_has_its_null_quantile(browser: Any, file: Path, model: dict[str, Any]) -> None:
-    show(browser, file, place="#O.2.3")
+    show(browser, file, place="#O.2.1.2.2")
     rho = model["overlaps"]["within/O/rho"][2, 1, 2]
     assert text(browser, "pair-title") == "Pair · L2 O1 and L2 O2"
     share = (model["nulls"]["pairs/O/rotation/rho"] < rho).mean()
     found = facts(browser)["quantile among the rotation null's pairs"]
     assert {"below all": 0.0, "above all": 1.0}.get(found) == share or float(found) == pytest.approx(share, abs=0.03)
-    show(browser, file, place="#O.1.3")
+    show(browser, file, place="#O.1.1.1.2")
     assert "quantile among the rotation null's pairs" not in facts(browser)
 
 
 def test_the_keyboard_does_what_the_mouse_does(browser: Any, file: Path, model: dict[str, Any]) -> None:
-    show(browser, file, place="#OQ.0.0")
+    show(browser, file, place="#OQ.0.0.1.0")
     # The first key shows the chosen cell (0 -> 1); to the right there is 0 -> 2, below it 1 -> 2.
     press(browser, "overview", "ArrowRight", "ArrowRight", "ArrowDown")
     assert text(browser, "overview-text").startswith("layer 1 → 2:")
@@ -339,7 +339,7 @@ def test_the_graph_has_the_edges_above_the_threshold(browser: Any, file: Path, m
 
 
 def test_the_table_sorts(browser: Any, file: Path, model: dict[str, Any]) -> None:
-    show(browser, file, place="#OV.0.0")
+    show(browser, file, place="#OV.0.0.1.0")
     cells = "return [...document.querySelectorAll('#table tbody tr')].map((r) => +r.children[arguments[0]].textContent)"
     rho = browser.execute_script(cells, 1)
     expected = np.sort(model["overlaps"]["cross/OV/rho"][np.triu_indices(LAYERS, 1)].ravel())[::-1]
@@ -360,7 +360,7 @@ def test_the_table_sorts(browser: Any, file: Path, model: dict[str, Any]) -> Non
 def test_every_figures_numbers_come_as_a_file(
     browser: Any, file: Path, model: dict[str, Any], tmp_path: Path, button: str
 ) -> None:
-    show(browser, file, place="#OK.5.3")
+    show(browser, file, place="#OK.1.1.3.1")
     folder = {"behavior": "allow", "downloadPath": str(tmp_path)}
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", folder)
     browser.execute_script("document.getElementById(arguments[0]).click()", f"{button}-csv")
@@ -402,7 +402,7 @@ def test_every_figures_numbers_come_as_a_file(
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_text_is_cut(browser: Any, file: Path, width: int, scheme: str) -> None:
-    show(browser, file, width, "#OQ.0.0", scheme)
+    show(browser, file, width, "#OQ.0.0.1.0", scheme)
     assert cut_texts(browser, width) == []
     assert is_dark(browser) == (scheme == "dark")
     assert browser.get_log("browser") == []
@@ -434,7 +434,7 @@ def test_a_model_of_writes_only_and_a_partial_page_open(
     monkeypatch.setattr(atlas, "ALL_UP_TO", 0)
     monkeypatch.setattr(atlas, "STRONGEST", 5)
     write_text(atlas.atlas_page(model["overlaps"], ATTRIBUTES), tmp_path / "part.html")
-    show(browser, tmp_path / "part.html", place="#OQ.0.")
+    show(browser, tmp_path / "part.html", place="#OQ.0..1.")
     pointer(browser, "overview", 3, 4, "click")
     assert browser.get_log("browser") == []
     assert "too many pairs for one page" in text(browser, "notes")

@@ -16,13 +16,14 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 import pytest
-from support.browser import cut_texts, is_dark, show
+from support.browser import cut_texts, is_dark, settle, show
 from support.project import ROOT
 from support.tiny_results import random_model
 from support.workflow_runs import save_tiny
 
 from headspaces.report.duplicates import Duplicate, write_duplicates
 from headspaces.report.figures.drawing import draw_figure
+from headspaces.report.findings import findings
 from headspaces.report.page import StudyFiles, by_name, report_page
 from headspaces.report.run_record import RunRecord, describe_machine, installed_software, read_costs
 from headspaces.report.scorecard import scorecard, write_scorecard
@@ -47,7 +48,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyFiles, 
     """Files of a small study as the workflow lays them out, and its page."""
     folder = tmp_path_factory.mktemp("study")
     models = [random_model("small"), random_model(NASTY, n_layers=3, seed=1)]
-    for name in ("table1", "table5", "right_tail", "model_pairs"):
+    for name in ("table1", "table3", "table4", "table5", "strongest_pairs", "right_tail", "model_pairs"):
         places = [folder / "tables" / f"{name}.{ending}" for ending in ("csv", "md", "tex", "json")]
         write_table(name, MAKERS[name](models), *places)
     for name in ("figure1", "figure3", "pk_figure4"):
@@ -184,8 +185,8 @@ def test_sources_revisions_settings_and_reasons_are_told(page: Page) -> None:
 # --- the page
 
 
-def test_the_scorecard_comes_first(page: Page) -> None:
-    order = ["scorecard", "figures", "tables", "models", "provenance"]
+def test_the_findings_come_first_and_then_the_scorecard(page: Page) -> None:
+    order = ["findings", "scorecard", "rw", "pk", "new", "models", "provenance"]
     assert [name for name in page.texts if name in order] == order
     told = re.sub(r"\s+", " ", page.texts["scorecard"])
     assert "1 differs 1 matches 1 other weights 1 not run" in told
@@ -206,7 +207,7 @@ def test_every_table_and_figure_says_what_to_look_at_and_links_its_numbers(
             assert described.title in page.texts[name]
             assert described.look in page.texts[name]
             assert all(note in page.texts[name] for note in described.notes)
-    local = {unquote(link) for link in page.links if not link.startswith("#")}
+    local = {unquote(link.split("#")[0]) for link in page.links if not link.startswith("#")}
     assert all((path.parent / link).is_file() for link in local)
     numbers = {
         f"{kind}s/{name}.csv" for kind, items in (("table", files.tables), ("figure", files.figures)) for name in items
@@ -216,10 +217,12 @@ def test_every_table_and_figure_says_what_to_look_at_and_links_its_numbers(
     assert any(link.startswith("atlas/") for link in local)
     anchors = {link[1:] for link in page.links if link.startswith("#")}
     assert anchors <= set(page.texts)
+    assert {*files.tables, *files.figures} <= anchors
 
 
 def test_a_figure_without_numbers_is_said_and_not_shown(page: Page) -> None:
-    assert page.elements.count("img") == 2
+    # Figure 1, and figure 3 here and among the findings.
+    assert page.elements.count("img") == 3
     assert "No model of this study has what this figure shows." in page.texts["pk_figure4"]
     assert "No model of this study" not in page.texts["figure3"]
 
@@ -255,6 +258,80 @@ def test_headings() -> None:
     ]  # fmt: skip
 
 
+# --- findings
+
+
+def test_findings_are_the_numbers_of_the_tables(page: Page, report: tuple[Path, StudyFiles, RunRecord]) -> None:
+    folder = report[0].parent / "tables"
+    angles, spread, pairs = (
+        frame[frame["model"] == "small"]
+        for frame in (pd.read_csv(folder / f"{name}.csv") for name in ("table1", "table4", "strongest_pairs"))
+    )
+    told = " ".join(page.texts["findings"].split())
+    assert "5 layers of 4 query and 2 key-value heads, each d = 4 of D = 16 dimensions" in told
+    across = angles[angles["scope"] == "across"]
+    assert f"{angles['n_pairs'].sum()} pairs of head spaces, {across['n_pairs'].sum()} of them from a writer" in told
+    for part in (across, angles[angles["scope"] == "within"]):
+        assert f"{part['min_angle_deg'].min():.2f}° between" in told
+    n = spread["n_conditions"].sum()
+    assert f"in {spread['n_above_all'].sum()} of {n} layers and layer pairs beyond all 6 + 6 samples" in told
+    assert f"(by chance: {n / 13:.1f})" in told
+    first = pairs.iloc[0]
+    heads = [first[f"{end}_{part}"] for end in ("writer", "reader") for part in ("layer", "head")]
+    assert "The strongest connection is {}.{} → {}.{} through".format(*heads) in told
+    assert f"ρ {first['rho']:.3f}" in told
+
+
+def test_what_was_left_out_and_the_settings_stand_among_the_findings(page: Page) -> None:
+    told = " ".join(page.texts["findings"].split())
+    assert "Left out: activations, because the checkpoint holds no MLP tensors." in told
+    assert "norms folded into the reads: yes" in told
+    assert "samples of each null model: 30" in told
+
+
+def test_an_own_models_page_shows_its_own_settings(report: tuple[Path, StudyFiles, RunRecord], tmp_path: Path) -> None:
+    _, files, record = report
+    settings = {"study": "paper", "models": ["gpt2", "pythia-70m"], "model": "/home/me/mine", "seed": 3}
+    write_text(report_page("mine", files, replace(record, settings=settings), tmp_path), tmp_path / "report.html")
+    own = Page(tmp_path / "report.html")
+    assert "source: /home/me/mine" in own.texts["findings"]
+    assert "pythia-70m" not in own.texts["provenance"]
+
+
+def test_the_ten_strongest_pairs_lead_into_the_atlas(page: Page, report: tuple[Path, StudyFiles, RunRecord]) -> None:
+    pairs = pd.read_csv(report[0].parent / "tables" / "strongest_pairs.csv")
+    columns = ["spaces", "writer_layer", "writer_head", "reader_layer", "reader_head"]
+    expected = [".".join(map(str, row)) for row in pairs.loc[pairs["model"] == NASTY, columns].to_numpy()[:10]]
+    found = [link.split("#")[1] for link in page.links if link.startswith("atlas/") and "#" in link]
+    assert found == expected
+    assert len(found) == 10
+
+
+def test_a_model_without_reads_has_findings_of_what_it_has() -> None:
+    tables = {
+        "table1": pd.DataFrame({
+            "model": ["m"], "scope": ["within"], "spaces": ["O"], "n_pairs": [6], "min_angle_deg": [0.0],
+            "median_min_angle_deg": [40.0],
+        })
+    }  # fmt: skip
+    assert findings("m", tables).sentences == [
+        "Some spaces share a direction: the smallest angles are 0.00° between writes of one layer, "
+        "where the median pair's is 40.0°."
+    ]
+    assert findings("m", tables).pairs == []
+    assert findings("other", tables).sentences == []
+
+
+def test_a_model_like_chance_is_not_said_to_spread_more() -> None:
+    row = {"model": ["m"], "n_conditions": [122], "n_samples": [30], "n_above_all": [3], "r_median": [0.8]}
+    (said,) = findings("m", {"table4": pd.DataFrame(row)}).sentences
+    assert "about as far as chance lets expect" in said
+    assert "in 3 of 122 layers and layer pairs beyond all 30 + 30 samples" in said
+    assert "(by chance: 2.0)" in said
+    (said,) = findings("m", {"table4": pd.DataFrame(row | {"n_above_all": [100]})}).sentences
+    assert "more than chance lets expect" in said
+
+
 # --- in a browser
 
 
@@ -263,7 +340,7 @@ def test_it_opens_from_disk_without_a_console_message(browser: Any, report: tupl
     assert browser.get_log("browser") == []
     assert browser.execute_script("return window.hacked") is None
     sizes = browser.execute_script("return [...document.images].map((image) => image.naturalWidth)")
-    assert len(sizes) == 2
+    assert len(sizes) == 3
     assert min(sizes) > 500
 
 
@@ -290,8 +367,37 @@ def sort(browser: Any, table: str, column: str, key: str = "Enter") -> list[str]
     return cells
 
 
+def test_the_first_screen_holds_the_findings(browser: Any, report: tuple[Path, StudyFiles, RunRecord]) -> None:
+    show(browser, report[0])
+    ends = """
+      const end = (query) => document.querySelector(query).getBoundingClientRect().bottom;
+      return [".said", ".connections tbody tr:last-child", ".finding .button", ".finding + .picture"].map(end);
+    """
+    assert max(browser.execute_script(ends.replace(".connections", "#findings .connections"))) < 900
+
+
+def test_sections_fold_and_an_address_unfolds_what_it_names(
+    browser: Any, report: tuple[Path, StudyFiles, RunRecord]
+) -> None:
+    is_open = "return document.getElementById(arguments[0]).open"
+    show(browser, report[0])
+    folded = browser.execute_script("return document.documentElement.scrollHeight")
+    assert not browser.execute_script(is_open, "right_tail")
+    browser.execute_script("document.querySelector('nav a[href=\"#right_tail\"]').click()")
+    settle(browser)
+    assert browser.execute_script(is_open, "right_tail")
+    show(browser, report[0], place="#table5")
+    assert browser.execute_script(is_open, "table5")
+    browser.execute_script("document.getElementById('unfold').click()")
+    assert browser.execute_script(is_open, "figure1")
+    assert browser.execute_script("return document.documentElement.scrollHeight") > 1.5 * folded
+    browser.execute_script("document.getElementById('unfold').click()")
+    assert not browser.execute_script(is_open, "figure1")
+
+
 def test_tables_sort_by_key_and_click(browser: Any, report: tuple[Path, StudyFiles, RunRecord]) -> None:
     show(browser, report[0])
+    browser.execute_script("document.getElementById('unfold').click()")
     shown = browser.execute_script(COLUMN, "#table1", "smallest angle (°)")
     numbers = sorted(float(cell) for cell in shown)
     assert [float(cell) for cell in sort(browser, "#table1", "smallest angle (°)")] == numbers
@@ -322,6 +428,7 @@ def test_no_text_is_cut(browser: Any, report: tuple[Path, StudyFiles, RunRecord]
 
 def test_all_that_reacts_can_be_reached_by_key(browser: Any, report: tuple[Path, StudyFiles, RunRecord]) -> None:
     show(browser, report[0])
+    browser.execute_script("document.getElementById('unfold').click()")
     unreachable = """
       const boxes = [...document.querySelectorAll(".scroll")].filter((box) => box.scrollWidth > box.clientWidth + 1);
       const all = [...boxes, ...document.querySelectorAll("button, a, summary")];

@@ -38,3 +38,33 @@ def test_the_papers_tables_do_not_see_the_swap_null(model):
     for name in ("table4", "table7", "table8", "null_counts"):
         frames = [TABLES[name]([one]).frame for one in (model, dataclasses.replace(model, nulls=arrays))]
         assert frames[0].equals(frames[1])
+
+
+def test_what_is_left_of_mean_and_spread_layer_by_layer_and_as_medians(model):
+    mean, spread = model.within("O").mean, model.within("O").spread
+    left = np.outer([0.9, 0.5], [1, 0.8, 0.6, 0.4])
+    arrays = dict(model.overlaps) | {
+        "sources/O/directions_mean": left * mean[:, None],
+        "sources/O/directions_spread": 0.5 * left * spread[:, None],
+        "sources/O/coordinates_mean": mean[:, None] * np.ones(4),
+        "sources/O/coordinates_spread": spread[:, None] * np.ones(4),
+        "sources/O/participation": np.array([3.0, 5.0]),
+        "sources/O/singular_values": np.array([[2.7, 1.9, 0.6, 0.5, 0.3], [3.7, 0.9, 0.6, 0.5, 0.3]]),
+        "sources/gain_max": np.array([4.0, 6.0]),
+        "sources/gain_median": np.array([1.0, 2.0]),
+    }
+    table = TABLES["spread_sources"]([dataclasses.replace(model, overlaps=arrays)])
+    row = only_row(table, spaces="O", layer=0, removed="directions", n_removed=16)
+    assert (row["mean_left"], row["spread_left"]) == (pytest.approx(0.54), pytest.approx(0.27))
+    # The second layer's rho is constant: there is no spread of which a part could be left.
+    assert np.isnan(only_row(table, spaces="O", layer=1, removed="directions", n_removed=16)["spread_left"])
+    printed = only_row(dataclasses.replace(table, frame=table.printed), spaces="O", removed="directions", n_removed=4)
+    assert (printed["mean_left"], printed["spread_left"]) == (pytest.approx(0.56), pytest.approx(0.36))
+    assert (table.frame[table.frame["removed"] == "coordinates"]["mean_left"] == 1).all()
+    spectra = TABLES["layer_spectra"]([dataclasses.replace(model, overlaps=arrays)])
+    second = only_row(spectra, spaces="O", layer=1)
+    assert (second["singular_first"], second["singular_second"], second["singular_median"]) == (3.7, 0.9, 0.6)
+    assert second["singular_p95"] == pytest.approx(np.quantile([3.7, 0.9, 0.6, 0.5, 0.3], 0.95))
+    # Writes are not folded with that norm.
+    assert (second["participation"], np.isnan(second["gain_max"])) == (5, True)
+    assert only_row(dataclasses.replace(spectra, frame=spectra.printed), spaces="O")["singular_first"] == 3.2

@@ -139,6 +139,10 @@ def test_direct_sum_of_real_bases_and_what_dimensions_force(writes_only):
     ):
         arrays["within_rounding/O"] = np.array(counts)
         assert said in TABLES["direct_sum"]([ModelResults("m", shape, arrays)]).notes[0]
+    arrays["within_rounding/O"] = np.array([[0, 3, 0], [0, 1, 0]])
+    for left_out, said in ((False, "the ranks count them"), (True, "they are left out of the spaces")):
+        attributes = {**shape, "leave_out_rounding": left_out}
+        assert said in TABLES["direct_sum"]([ModelResults("m", attributes, arrays)]).notes[0]
 
 
 def test_right_tail_agrees_with_scipy(writes_only):

@@ -4,9 +4,11 @@ from pathlib import Path
 import pytest
 import yaml
 from support.project import ROOT
+from support.workflow_runs import save_tiny
 
 from headspaces.errors import InputError
-from headspaces.study.configuration import read_study
+from headspaces.study.configuration import head_classes_file, read_study
+from headspaces.study.given import overridden
 
 PAPER = yaml.safe_load((ROOT / "config" / "config.yaml").read_text())
 SWAP = PAPER["nulls"]["swap"]
@@ -20,7 +22,7 @@ def study(**changes):
 
 def given(**options):
     """As Snakemake hands on ``--config``: merged into the settings, and apart, as text."""
-    return read_study({**copy.deepcopy(PAPER), **options}, ROOT, options).settings
+    return read_study(overridden(copy.deepcopy(PAPER), options), ROOT, options).settings
 
 
 def test_the_paper_study():
@@ -35,8 +37,11 @@ def test_the_paper_study():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"modles": []}, "config: unknown key 'modles'; the keys are .*models"),
-        ({"nulls": {"samples": 3, "smaples": 4}}, "config: unknown key 'smaples' in 'nulls'; the keys are .*samples"),
+        ({"modles": []}, "config: unknown key 'modles' .did you mean 'models'.*; the keys are .*models"),
+        (
+            {"nulls": {"samples": 3, "smaples": 4}},
+            "config: unknown key 'smaples' in 'nulls' .did you mean 'samples'.*; the keys are .*samples",
+        ),
         ({"nulls": {"swap": SWAP}}, "config: 'samples' is a required property in 'nulls'"),
         ({"seed": "7"}, "config: seed is '7', but must be of type integer"),
         ({"rank_rtol": "1e-6"}, "config: rank_rtol is '1e-6', but must be of type number; write 1.0e-6"),
@@ -50,7 +55,10 @@ def test_the_paper_study():
             {"device": {"bases": "cuda"}},
             "config: unknown key 'bases' in 'device'; the keys are affinity, nulls, overlaps",
         ),
-        ({"models": ["gpt5"]}, "config: models of the study 'paper': unknown model 'gpt5'; known are .*gpt2"),
+        (
+            {"models": ["gpt5"]},
+            "config: models of the study 'paper': unknown model 'gpt5' .did you mean 'gpt2'.*; known are .*gpt2",
+        ),
         ({"models": []}, "config: models is"),
     ],
 )
@@ -70,6 +78,57 @@ def test_numbers_of_the_command_line():
     assert given(rank_rtol="1.0e-5")["rank_rtol"] == 1e-5
     with pytest.raises(InputError, match="config: seed is 'seven', but must be of type integer"):
         given(seed="seven")
+
+
+def test_a_setting_of_a_section_needs_no_section_on_the_command_line():
+    for options in ({"samples": "40"}, {"nulls": {"samples": "40"}}):
+        assert given(**options)["nulls"] == {**PAPER["nulls"], "samples": 40}
+    found = given(samples=40, burn_in=3, text="none", window_tokens="16", edges=5)
+    assert found["nulls"] == {"samples": 40, "swap": {**SWAP, "burn_in": 3}}
+    assert found["activations"] == {**PAPER["activations"], "text": "none", "window_tokens": 16}
+    assert found["affinity"] == {**PAPER["affinity"], "edges": 5}
+    assert "samples" not in found
+    with pytest.raises(InputError, match=r"unknown key 'smples' \(did you mean 'samples'\?\)"):
+        given(smples=5)
+    # In a file it belongs into its section.
+    with pytest.raises(InputError, match=r"unknown key 'samples' \(did you mean 'samples'\?\)"):
+        study(samples=5)
+
+
+def test_a_model_on_this_machine_needs_no_network_for_its_text(tmp_path):
+    def text(**changes):
+        return study(**changes).settings["activations"]["text"]
+
+    assert text(model=str(save_tiny(tmp_path / "own"))) == "python:pydoc_data.topics"
+    assert text(models=["smollm2-135m-instruct", "two-layer-attention"]) == "python:pydoc_data.topics"
+    assert text() == "dataset:HuggingFaceFW/fineweb-edu:sample-10BT:train"
+    named = {**PAPER["activations"], "text": "mine.txt"}
+    assert text(model="two-layer-attention", activations=named) == "mine.txt"
+
+
+def test_without_a_text_no_model_is_run():
+    found = study(models=["gpt2", "two-layer-attention"], activations={**PAPER["activations"], "text": "none"})
+    assert set(found.stages["activations"]) == set(found.stages["attention"]) == {"gpt2", "two-layer-attention"}
+    assert found.stages["attention"]["gpt2"] == "the setting text is none: no model is run"
+    assert "affinity" in found.stages_of("gpt2")
+
+
+def test_head_classes_are_a_set_or_a_file(tmp_path):
+    own = tmp_path / "mine.tsv"
+    own.write_text("class\tlayer\thead\tevaluated\torigin\n")
+    assert head_classes_file("gpt2-ioi", ROOT) == ROOT / "config/head_classes/gpt2-ioi.tsv"
+    assert head_classes_file(str(own), ROOT) == own
+    study(model="gpt2", head_classes=str(own))
+    with pytest.raises(InputError, match=r"head_classes is 'gpt2-oio': no such file.* \(did you mean 'gpt2-ioi'\?\)"):
+        study(model="gpt2", head_classes="gpt2-oio")
+
+
+def test_a_source_that_is_none_suggests_what_was_meant(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"gpt2 does not exist \(did you mean hub:openai-community/gpt2\?\)"):
+        study(model="openai-community/gpt2")
+    with pytest.raises(InputError, match=r"model is 'gpt-2': no such file or folder.*\(did you mean 'gpt2'\?\)"):
+        study(model="gpt-2")
 
 
 @pytest.mark.parametrize("device", ["cuda", {"nulls": "cuda"}])

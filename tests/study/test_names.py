@@ -9,7 +9,7 @@ from headspaces.spaces import Shape
 from headspaces.study.models import Model
 from headspaces.study.names import MAX_NAME, Names, model_name, read_names, write_names
 
-PLAIN = {"fold": True, "rank_rtol": 1e-6, "seed": 0}
+PLAIN = {"fold": True, "rank_rtol": 1e-6, "leave_out_rounding": False, "seed": 0}
 SHAPE = Shape(1, 4, 1, 1, 2)
 
 
@@ -80,6 +80,12 @@ def test_other_settings_have_other_names_and_the_same_weights():
     assert first.settle("m", "/m", unfolded, {}, chosen=False) == ("m-fold-false", "m")
     other = first.settle("m", "/m", PLAIN | {"rank_rtol": 1e-4, "seed": 3}, {}, chosen=True)
     assert other == ("m-rank_rtol-0.0001-seed-3", "m")
+    without = PLAIN | {"leave_out_rounding": True}
+    assert first.settle("m", "/m", without, {}, chosen=False) == ("m-leave_out_rounding-true", "m")
+    # Results of before that setting was there had every direction.
+    earlier = Names(first.weights, {"m": {key: PLAIN[key] for key in ("fold", "rank_rtol", "seed")}})
+    assert earlier.settle("m", "/m", without, {}, chosen=False) == ("m-leave_out_rounding-true", "m")
+    assert earlier.settle("m", "/m", PLAIN, {}, chosen=False) == ("m", "m")
     # Whose settings came first has the plain name.
     turned = Names().with_models([Model("m", "/m", "O", SHAPE, checkpoint="m")], unfolded)
     assert turned.settle("m", "/m", PLAIN, {}, chosen=False) == ("m-fold-true", "m")

@@ -6,6 +6,7 @@ heads and output projection; nothing of the package is used.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from scipy.linalg import hadamard
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -162,19 +164,18 @@ WRAPPED: dict[str, Tiny] = {
 MODELS = TINY | WRAPPED
 
 
-def tiny_config(name: str):
-    """The transformers configuration of one model."""
+def tiny_config(name: str, changes: Mapping[str, Any] | None = None):
+    """The transformers configuration of one model, with other sizes where they are given."""
     tiny = MODELS[name]
     kind = getattr(transformers, tiny.config_class)
-    if tiny.vision:
-        return kind(text_config={**_SIZES, **tiny.config}, vision_config=dict(tiny.vision))
-    return kind(**{**_SIZES, **tiny.config})
+    sizes = {**_SIZES, **tiny.config, **(changes or {})}
+    return kind(text_config=sizes, vision_config=dict(tiny.vision)) if tiny.vision else kind(**sizes)
 
 
-def build(name: str) -> torch.nn.Module:
+def build(name: str, changes: Mapping[str, Any] | None = None, seed: int = 0) -> torch.nn.Module:
     """Build one model in float64 with every parameter random: norm gains too, so that no scale error can hide."""
-    config = tiny_config(name)
-    torch.manual_seed(0)
+    config = tiny_config(name, changes)
+    torch.manual_seed(seed)
     config._experts_implementation = "eager"  # the grouped product knows no float64
     auto = AutoModelForImageTextToText if MODELS[name].vision else AutoModelForCausalLM
     model = auto.from_config(config, attn_implementation="eager", dtype=torch.float64).eval()
@@ -203,30 +204,60 @@ def record(model: torch.nn.Module, tiny: Tiny, layer: int, seed: int = 0) -> Rec
     generator = torch.Generator().manual_seed(seed)
     block = model.get_submodule(f"{tiny.layers}.{layer}")
     x = 30 * torch.randn(1, 1, D_MODEL, generator=generator, dtype=torch.float64)
-    model.recorded_layer = layer
-    plus, minus = (_reads(model, tiny, block, sign * x) for sign in (1, -1))
-    reads = {kind: ((plus[kind] - minus[kind]) / 2).numpy() for kind in "QKV"}
-    attention = block.get_submodule(tiny.attention)
+    reads = {kind: values[0].numpy() for kind, values in _odd_reads(model, tiny, layer, x).items()}
     y = torch.randn(reads["Q"].shape, generator=generator, dtype=torch.float64)
     with torch.no_grad():
-        projection = attention.get_submodule(tiny.output)
-        write = projection(y.reshape(1, 1, -1)) - projection(torch.zeros(1, 1, y.numel(), dtype=torch.float64))
+        write = _write(block, tiny, y.reshape(1, 1, -1))
         if tiny.write_norm:
             write = block.get_submodule(tiny.write_norm)(write)
     return Recorded(x.numpy().ravel(), reads, y.numpy(), write.numpy().ravel())
 
 
+def record_maps(model: torch.nn.Module, tiny: Tiny, layer: int, d_model: int) -> dict[str, np.ndarray]:
+    """Folded maps of one layer by kind, (head, d_model, d_head), each up to one factor: what its modules make of axes.
+
+    Where `d_model` is a power of two, the axes are a Hadamard matrix's rows: means and deviations that norms compute in
+    float32 are exact, and so are gains of few bits. Others are the coordinates', for norms that multiply by their gain
+    in the model's own arithmetic.
+    """
+    block = model.get_submodule(f"{tiny.layers}.{layer}")
+    power = d_model & (d_model - 1) == 0
+    axes = torch.from_numpy(hadamard(d_model, float) if power else np.eye(d_model))
+    back = (axes / d_model if power else axes).T
+    reads = _odd_reads(model, tiny, layer, 1024 * axes[:, None])
+    maps = {kind: torch.einsum("ij,jhk->hik", back, values).numpy() for kind, values in reads.items()}
+    n_heads, _, d_head = maps["Q"].shape
+    with torch.no_grad():
+        write = _write(block, tiny, torch.eye(n_heads * d_head, dtype=torch.float64)[:, None])[:, 0]
+        if tiny.write_norm:
+            write = write @ back @ block.get_submodule(tiny.write_norm)(1024 * axes)
+    return maps | {"O": write.reshape(n_heads, d_head, d_model).swapaxes(1, 2).numpy()}
+
+
+def _write(block: torch.nn.Module, tiny: Tiny, y: torch.Tensor) -> torch.Tensor:
+    projection = block.get_submodule(tiny.attention).get_submodule(tiny.output)
+    return projection(y) - projection(torch.zeros_like(y))
+
+
+def _odd_reads(model: torch.nn.Module, tiny: Tiny, layer: int, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Part of the reads that is odd in the residual, by kind (batch, head, d_head): no bias is left."""
+    block = model.get_submodule(f"{tiny.layers}.{layer}")
+    model.recorded_layer = layer
+    plus, minus = (_reads(model, tiny, block, sign * x) for sign in (1, -1))
+    return {kind: (plus[kind] - minus[kind]) / 2 for kind in "QKV"}
+
+
 def _reads(model: torch.nn.Module, tiny: Tiny, block: torch.nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Queries, keys and values of one token with the residual x, each (head, d_head), cut by the model's own code."""
+    """Queries, keys and values of tokens with the residuals x, (batch, head, d_head), cut by the model's own code."""
     attention = block.get_submodule(tiny.attention)
     with _residual(block, x), torch.no_grad():
-        token = torch.tensor([[1]])
+        token = torch.ones(len(x), 1, dtype=torch.long)
         if hasattr(attention, "q_proj"):
             found = _projections(model, attention, token)
         elif hasattr(attention, "_reshape"):  # BLOOM: (batch, head, token, d_head)
-            found = [part[0, :, 0] for part in _returned(model, attention, "_reshape", token)]
+            found = [part[:, :, 0] for part in _returned(model, attention, "_reshape", token)]
         elif hasattr(attention, "_split_heads"):  # Falcon: (batch, token, head, d_head)
-            found = [part[0, 0] for part in _returned(model, attention, "_split_heads", token)]
+            found = [part[:, 0] for part in _returned(model, attention, "_split_heads", token)]
         else:
             found = _products(model, token)
     return dict(zip("QKV", map(_once_per_group, found), strict=True))
@@ -250,7 +281,7 @@ def _projections(model, attention, token) -> list[torch.Tensor]:
     with ExitStack() as stack:
         for name in ("q_proj", "k_proj", "v_proj"):
             hook = attention.get_submodule(name).register_forward_hook(
-                lambda _module, _args, output, name=name: found.update({name: output.reshape(-1, d_head)})
+                lambda _module, _args, output, name=name: found.update({name: output.reshape(len(token), -1, d_head)})
             )
             stack.callback(hook.remove)
         model(token, use_cache=False)
@@ -285,10 +316,10 @@ def _products(model, token) -> list[torch.Tensor]:
     with _Products() as products:
         model(token, use_cache=False)
     (query, key), (_, value) = products.found[2 * layer : 2 * layer + 2]
-    return [query[0, :, 0], key[0, :, :, 0], value[0, :, 0]]
+    return [query[:, :, 0], key[:, :, :, 0], value[:, :, 0]]
 
 
 def _once_per_group(heads: torch.Tensor) -> torch.Tensor:
     """One row per key-value head where the model repeats them: consecutive query heads share one."""
-    same = (heads[1:] - heads[:-1]).abs().amax(-1) == 0
-    return heads[torch.cat([torch.tensor([True]), ~same])]
+    same = (heads[:, 1:] - heads[:, :-1]).abs().amax((0, -1)) == 0
+    return heads[:, torch.cat([torch.tensor([True]), ~same])]

@@ -3,11 +3,20 @@
 import os
 import shutil
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 from support.project import ROOT
-from support.workflow_runs import planned, save_tiny, snakemake
+from support.workflow_runs import D_HEAD, D_MODEL, N_HEADS, N_KV, N_LAYERS, planned, save_tiny, snakemake
 
+from headspaces.affinity.run import affinity
+from headspaces.geometry.heads import fold
+from headspaces.geometry.rounding import without_rounding
+from headspaces.nulls.samples import NullRun, null_shard
+from headspaces.spaces import Shape
 from headspaces.store import read_arrays, read_attributes
+from headspaces.weights.blocks import read_block
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +57,37 @@ def test_two_folders_of_one_name_and_two_settings_keep_their_results(project, tm
             project, target.format(name), "-n", "--directory", str(tmp_path / "all"), "--config", *settings
         )
         assert planned(done) == set()
+
+
+def test_directions_within_rounding_are_left_out_of_every_stage(project, tmp_path):
+    """Heads of exact rank 3 of 6, stored in bfloat16: the files hold what the truncated maps give."""
+    rng, start = np.random.default_rng(1), "model.layers.{}.self_attn.{}_proj.weight"
+    save_tiny(tmp_path / "m")
+    tensors = {f"model.layers.{layer}.input_layernorm.weight": torch.ones(D_MODEL) for layer in range(N_LAYERS)}
+    for layer in range(N_LAYERS):
+        for kind, n in (("q", N_HEADS), ("k", N_KV), ("v", N_KV), ("o", N_HEADS)):
+            heads = rng.standard_normal((n, D_HEAD, 3)) @ rng.standard_normal((n, 3, D_MODEL))
+            rows = torch.from_numpy(heads.reshape(-1, D_MODEL))
+            tensors[start.format(layer, kind)] = (rows.T if kind == "o" else rows).bfloat16().contiguous()
+    save_file(tensors, tmp_path / "m/model.safetensors")
+    targets = [f"results/{stage}/m.h5" for stage in ("overlaps", "affinity", "nulls")]
+    settings = (f"model={tmp_path}/m", "leave_out_rounding=true", "nulls={samples: 1}")
+    snakemake(project, *targets, "--directory", str(tmp_path), "--config", *settings)
+    files = {stage: tmp_path / f"results/{stage}/m.h5" for stage in ("overlaps", "affinity", "nulls")}
+    assert [read_attributes(path, stage)["leave_out_rounding"] for stage, path in files.items()] == [True] * 3
+    found = {stage: read_arrays(path, stage) for stage, path in files.items()}
+    for kind in "OQKV":
+        assert (found["overlaps"][f"rank/{kind}"] == 3).all()
+        assert (found["overlaps"][f"within_rounding/{kind}"] == 3).all()
+    (block,) = (tmp_path / "results/weights/m").glob("layers*.safetensors")
+    stored = read_block(block)
+    layers = [without_rounding(layer) for layer in stored]
+    np.testing.assert_allclose(found["affinity"]["pk/OQ"], affinity([lambda: layers], scores=())["pk/OQ"], rtol=1e-9)
+    assert np.nanmax(affinity([lambda: stored], scores=())["pk/OQ"] - found["affinity"]["pk/OQ"]) > 1
+    shape = Shape(N_LAYERS, D_MODEL, N_HEADS, N_KV, D_HEAD)
+    run = NullRun(lambda layer, kind: fold(layers[layer], kind), shape, "OQKV", "m", seed=0)
+    name = "within/Q/reassignment/spread"
+    np.testing.assert_allclose(found["nulls"][name], null_shard(run, "reassignment", range(1))[name], rtol=1e-9)
 
 
 def test_a_name_of_another_source_is_refused_before_anything_runs(project, tmp_path):

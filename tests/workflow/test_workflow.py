@@ -192,8 +192,8 @@ def test_wrong_weights_end_with_one_line_and_no_result(prepare, message, project
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ("modles=[gpt2]", "config: unknown key 'modles'; the keys are"),
-        ("models=[gpt5]", "unknown model 'gpt5'; known are"),
+        ("modles=[gpt2]", "config: unknown key 'modles' (did you mean 'models'?); the keys are"),
+        ("models=[gpt5]", "unknown model 'gpt5' (did you mean 'gpt2'?); known are"),
         ("seed=seven", "config: seed is 'seven', but must be of type integer"),
         ("published_as=gpt5", "config: published_as is 'gpt5', but must be one of gpt2, pythia-70m"),
     ],

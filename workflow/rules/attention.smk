@@ -27,5 +27,6 @@ rule attention:
         window_tokens=SETTINGS["activations"]["window_tokens"],
         seed=SETTINGS["seed"],
         rtol=SETTINGS["rank_rtol"],
+        leave_out_rounding=SETTINGS["leave_out_rounding"],
     script:
         "../scripts/attention.py"

@@ -23,6 +23,7 @@ rule bases:
         layers=lambda wildcards: list(KNOWN[wildcards.model].blocks[wildcards.block]),
         fold=SETTINGS["fold"],
         rtol=SETTINGS["rank_rtol"],
+        leave_out_rounding=SETTINGS["leave_out_rounding"],
         dtype=of("bases_dtype"),
     script:
         "../scripts/bases.py"

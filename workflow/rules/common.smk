@@ -9,8 +9,15 @@ ROOT = os.path.abspath(workflow.current_basedir.join("../.."))
 # The package of this clone is used, whatever is installed.
 sys.path.insert(0, os.path.join(ROOT, "src"))
 
+from headspaces.jobs.console import quiet_console
+
+# Where this is the user's own workflow; one that uses it as a module has a console of its own.
+CONSOLE = None
+if workflow.is_main_process and workflow.main_snakefile.startswith(ROOT):
+    CONSOLE = quiet_console(workflow.logger_manager)
+
 from headspaces.study import items
-from headspaces.study.configuration import read_study
+from headspaces.study.configuration import head_classes_file, read_study
 from headspaces.costs.requests import gpu_mb, memory_mb, minutes, n_threads
 from headspaces.devices import DEVICES, device_setting
 from headspaces.errors import InputError
@@ -183,7 +190,7 @@ def checkpoint_path(wildcards):
 def head_classes(wildcards):
     """The set of head classes that a model's row or the command line names."""
     name = KNOWN[wildcards.model].head_classes or SETTINGS.get("head_classes")
-    return [os.path.join(ROOT, f"config/head_classes/{name}.tsv")] if name else []
+    return [str(head_classes_file(name, ROOT))] if name else []
 
 
 def files_of(item):

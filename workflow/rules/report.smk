@@ -17,6 +17,10 @@ STAGE_FILES = {
     }
     for model in MODELS
 }
+# The models whose edges have been tested against chance.
+GRAPHS = [
+    name for name, files in STAGE_FILES.items() if {"affinity", "nulls"} <= set(files)
+]
 
 
 rule scorecard:
@@ -107,6 +111,7 @@ rule report_page:
         tables=expand("results/report/{{study}}/tables/{table}.json", table=TABLES),
         figures=expand("results/report/{{study}}/figures/{figure}.png", figure=FIGURES),
         atlases=expand("results/report/{{study}}/atlas/{model}.html", model=MODELS),
+        graphs=expand("results/report/{{study}}/graphs/{model}.graphml", model=GRAPHS),
         stages=flat(STAGE_FILES),
         registry=items.ITEMS_FILE,
         code=code_of("report_page"),

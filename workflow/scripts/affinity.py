@@ -17,7 +17,7 @@ with job(snakemake.log[0], snakemake.threads):
     attributes = joined({path: model_attributes(read_metadata(path)) for path in inputs.weights})
     shape = Shape(**{name: attributes[name] for name in Shape.__dataclass_fields__})
     classes = read_head_classes(inputs.classes[0], shape) if inputs.classes else None
-    blocks = [partial(read_block, path) for path in inputs.weights]
+    blocks = [partial(read_block, path, leave_out_rounding=params.leave_out_rounding) for path in inputs.weights]
     scores = [name for name in SCORES if params.invariant_procrustes or name != "procrustes_invariant"]
     settings = {"fold_pk": params.fold, "dtype": params.dtype, "to_device": device.to_device, "rtol": params.rtol}
     arrays = affinity(blocks, scores=scores, same_kind=classes is not None, **settings)
@@ -27,5 +27,5 @@ with job(snakemake.log[0], snakemake.threads):
     write_graph(build_graph(edges, "pk", shape, classes), output.graphml, output.json)
     arrays |= class_arrays(classes, shape) if classes else {}
     own = {"model": model, "fold": params.fold, "dtype": params.dtype, "device": device.name, "rank_rtol": params.rtol}
-    own |= {"code_sha256": fingerprint(inputs.code)}
+    own |= {"leave_out_rounding": params.leave_out_rounding, "code_sha256": fingerprint(inputs.code)}
     write_arrays(output.scores, "affinity", arrays, attributes | own)

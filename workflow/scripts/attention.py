@@ -12,9 +12,12 @@ with job(snakemake.log[0], snakemake.threads):
     runner = open_runner(checkpoint, name, load_text(inputs.text), params.windows, params.window_tokens, params.seed)
     repeats = {"n_sequences": 8, "n_repeated": 64, "seed": params.seed}
     arrays = attention_patterns(runner, **repeats)
-    layers = [layer for path in inputs.weights for layer in each_layer(path)]
+    rounding = params.leave_out_rounding
+    layers = [layer for path in inputs.weights for layer in each_layer(path, leave_out_rounding=rounding)]
     arrays["top_tokens"] = top_tokens(layers, runner.unembedding, rtol=params.rtol)
     if (texts := token_texts(arrays["top_tokens"], runner)) is not None:
         arrays["top_token_texts"] = texts
-    own = {"model": name, "code_sha256": fingerprint(inputs.code)} | pattern_facts(runner, **repeats)
+    own = {"model": name, "leave_out_rounding": rounding, "code_sha256": fingerprint(inputs.code)} | pattern_facts(
+        runner, **repeats
+    )
     write_arrays(snakemake.output[0], "attention", arrays, attributes | own)

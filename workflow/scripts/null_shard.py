@@ -14,7 +14,8 @@ with job(snakemake.log[0], snakemake.threads):
     weights = joined(checked_weights({path: read_metadata(path) for path in inputs.weights}, params.source))
     attributes = read_attributes(inputs.overlaps, "overlaps")
     check_own(inputs.overlaps, attributes, weights | {"model": wildcards.model})
-    read_layer = layer_reader(inputs.weights, params.layers_kept)
+    rounding = attributes["leave_out_rounding"]
+    read_layer = layer_reader(inputs.weights, params.layers_kept, leave_out_rounding=rounding)
     first, last = map(int, wildcards.samples.split("-"))
     run = NullRun(
         factors=lambda layer, kind: fold(read_layer(layer), kind) if params.fold else read_layer(layer).factors[kind],

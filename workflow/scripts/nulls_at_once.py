@@ -14,7 +14,8 @@ with job(snakemake.log[0], snakemake.threads):
     weights = joined(checked_weights({path: read_metadata(path) for path in inputs.weights}, params.source))
     attributes = read_attributes(inputs.overlaps, "overlaps")
     check_own(inputs.overlaps, attributes, weights | {"model": model})
-    layer = layer_reader(inputs.weights, params.shape.n_layers)
+    rounding = attributes["leave_out_rounding"]
+    layer = layer_reader(inputs.weights, params.shape.n_layers, leave_out_rounding=rounding)
     common = {"shape": params.shape, "kinds": params.kinds, "model": model, "seed": params.seed, "dtype": params.dtype}
     common |= {"rtol": attributes["rank_rtol"]}
     common["figure_layers"] = figure_layers(read_arrays(inputs.overlaps, "overlaps"))

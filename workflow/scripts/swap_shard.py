@@ -15,7 +15,8 @@ with job(snakemake.log[0], snakemake.threads):
     own = {"model": model, "seed": params.seed, "nulls_dtype": params.dtype, "burn_in": params.burn_in}
     check_own(inputs.start[0], start, own)
     attributes = read_attributes(inputs.overlaps, "overlaps")
-    check_own(inputs.overlaps, attributes, {name: start[name] for name in ("model", "weights_sha256", "rank_rtol")})
+    shared = ("model", "weights_sha256", "rank_rtol", "leave_out_rounding")
+    check_own(inputs.overlaps, attributes, {name: start[name] for name in shared})
     where = {name: path for path in inputs.start for name in dataset_names(path, "swap-start")}
     first, last = map(int, snakemake.wildcards.samples.split("-"))
     run = SwapRun(

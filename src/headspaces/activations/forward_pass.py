@@ -23,6 +23,7 @@ from headspaces.activations.texts import Text
 from headspaces.errors import InputError
 from headspaces.geometry.heads import LayerHeads
 from headspaces.threads import worker_count
+from headspaces.weights.layout import Layout
 from headspaces.weights.layouts import NORMALISED_STREAM, find_layout, find_prefix
 
 
@@ -129,6 +130,27 @@ def cut_windows(tokenizer: Any, text: Text, n_windows: int, n_tokens: int) -> Wi
     return Windows(array, bos if added else None)
 
 
+def find_modules(model: Any, where: str) -> tuple[Layout, str, float]:
+    """Find a loaded model's layout, what stands before its layers' names, and what its writes are multiplied by.
+
+    Raises :class:`InputError` if no layout serves the model, or no write of it reaches a later head directly.
+    """
+    # How the file was packed is no matter any more: the parameters are numbers now.
+    layout, config = find_layout({**model.config.to_dict(), "quantization_config": None}, where)
+    if layout.name in NORMALISED_STREAM:
+        raise InputError(f"{where}: {NORMALISED_STREAM[layout.name]}")
+    return layout, find_prefix(layout, model.state_dict(), where), float(config.get("residual_multiplier") or 1.0)
+
+
+def check_length(model: Any, n_tokens: int, where: str) -> None:
+    """Refuse windows that are longer than the model's context."""
+    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if longest and n_tokens > longest:
+        raise InputError(
+            f"{where}: windows of {n_tokens} tokens, but the model's context has {longest}; take shorter ones"
+        )
+
+
 def run_model(model: Any, windows: Windows, heads: Sequence[LayerHeads], where: str) -> Run:
     """Run a model on the windows, one by one, and keep what its heads put out and what its norms read.
 
@@ -136,17 +158,8 @@ def run_model(model: Any, windows: Windows, heads: Sequence[LayerHeads], where: 
     :class:`InputError` if the windows are longer than the model's context, an activation is not finite, or what runs is
     not what the given weights say.
     """
-    # How the file was packed is no matter any more: the parameters are numbers now.
-    layout, config = find_layout({**model.config.to_dict(), "quantization_config": None}, where)
-    if layout.name in NORMALISED_STREAM:
-        raise InputError(f"{where}: {NORMALISED_STREAM[layout.name]}")
-    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    length = len(windows.before) + windows.tokens.shape[1]
-    if longest and length > longest:
-        raise InputError(
-            f"{where}: windows of {length} tokens, but the model's context has {longest}; take shorter ones"
-        )
-    prefix = find_prefix(layout, model.state_dict(), where)
+    layout, prefix, scale = find_modules(model, where)
+    check_length(model, len(windows.before) + windows.tokens.shape[1], where)
     watched = [WatchedLayer(model, layout, prefix, layer, len(windows.before), where) for layer in heads]
     torch.set_num_threads(worker_count())
     losses = []
@@ -161,7 +174,6 @@ def run_model(model: Any, windows: Windows, heads: Sequence[LayerHeads], where: 
     loss = float(np.mean(losses))
     if not math.isfinite(loss):
         raise InputError(f"{where}: the next-token loss is not finite; the checkpoint is broken, fetch another")
-    scale = float(config.get("residual_multiplier") or 1.0)
     return Run([layer.result(scale) for layer in watched], loss, max(layer.deviation for layer in watched))
 
 

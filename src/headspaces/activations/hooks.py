@@ -23,6 +23,12 @@ TOLERANCE = 1e-3
 """Relative deviation of a layer's recombined writes, or of its norm, that float32 cannot explain."""
 
 
+def norm_name(layout: Layout) -> str:
+    """Name of the norm before the attention, inside a layer."""
+    # A norm without parameters has no tensor that names it; it stands where the others of its family do.
+    return layout.read_norm.removesuffix(".weight") or "input_layernorm"
+
+
 class WatchedLayer:
     """Hooks on one layer, and what they have seen.
 
@@ -41,9 +47,7 @@ class WatchedLayer:
         self.read_norm: WatchedNorm | None = None
         self.write_norm: WatchedNorm | None = None
         if heads.read_norm.kind != "none":
-            # A norm without parameters has no tensor that names it; it stands where the others of its family do.
-            name = layout.read_norm.removesuffix(".weight") or "input_layernorm"
-            self.read_norm = WatchedNorm(model.get_submodule(start + name), heads.read_norm, self.where)
+            self.read_norm = WatchedNorm(model.get_submodule(start + norm_name(layout)), heads.read_norm, self.where)
         if heads.write_norm is not None:
             module = model.get_submodule(start + layout.write_norm.removesuffix(".weight"))
             self.write_norm = WatchedNorm(module, heads.write_norm, self.where, keep_inputs=False)
@@ -65,11 +69,11 @@ class WatchedLayer:
                 hook.remove()
 
     def _keep_heads(self, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        flat = inputs[0].reshape(-1, len(self.writes))
+        flat = inputs[0].detach().reshape(-1, len(self.writes))
         z = flat.reshape(len(flat), len(self.heads.factors["O"]), -1).numpy()
         _check_finite(z, f"{self.where}: the outputs of head {{}}")
         bias = getattr(module, "bias", None)
-        written = output.reshape(-1, self.d_model) - (0.0 if bias is None else bias)
+        written = output.detach().reshape(-1, self.d_model) - (0.0 if bias is None else bias.detach())
         deviation = _relative((flat @ self.writes).numpy(), written.numpy())
         if not deviation < TOLERANCE:
             raise InputError(
@@ -94,6 +98,14 @@ class WatchedLayer:
             return LayerActivations(z, np.zeros((n_tokens, self.d_model), z.dtype), 0.0)
         return LayerActivations(z, self._counted(self.read_norm.inputs, n_tokens), self.read_norm.epsilon)
 
+    def forget(self) -> None:
+        """Drop what was kept, so that a run can go on with bounded memory."""
+        self.outputs.clear()
+        for norm in (self.read_norm, self.write_norm):
+            if norm is not None:
+                norm.inputs.clear()
+                norm.sigmas.clear()
+
     def _counted(self, seen: list[np.ndarray], n_tokens: int) -> np.ndarray:
         kept = np.concatenate([window[self.skipped :] for window in seen] or [np.empty(0)])
         if len(kept) != n_tokens:
@@ -114,13 +126,13 @@ class WatchedNorm:
 
     def keep(self, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
         """Forward hook."""
-        x = inputs[0].reshape(-1, inputs[0].shape[-1]).numpy()
+        x = inputs[0].detach().reshape(-1, inputs[0].shape[-1]).numpy()
         _check_finite(x[:, None], f"{self.where}: the numbers of the residual stream")
         xhat, sigma = normalise(x, self.norm, self.epsilon)
         expected = xhat if self.norm.gain is None else xhat * self.norm.gain
-        seen = output.reshape(x.shape).numpy()
+        seen = output.detach().reshape(x.shape).numpy()
         if (bias := getattr(module, "bias", None)) is not None:
-            seen = seen - bias.numpy()
+            seen = seen - bias.detach().numpy()
         if not (deviation := _relative(expected, seen)) < TOLERANCE:
             raise InputError(
                 f"{self.where}: its norm differs from the folded one by {deviation:.2g} (relative); the weights were "

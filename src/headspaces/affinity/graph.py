@@ -31,6 +31,12 @@ else:
 STRONGEST = 20
 """Edges of each type in PK's graphs."""
 
+EDGE_ENDS = ("type", "source_layer", "source_head", "target_layer", "target_head")
+"""Columns that name an edge."""
+
+EDGE_TESTS = ("rho", "z", "p", "q", "p_condition")
+"""Columns of an edge's test against the swap null, where it was tested."""
+
 Positions: TypeAlias = dict[str, tuple[float, float]]
 """By node, x and y."""
 
@@ -43,8 +49,7 @@ def strongest_edges(arrays: Mapping[str, np.ndarray], score: str = "pk", k: int 
     under its own name, and ``rank`` within the type from 1. Ties go to the earlier layers and heads.
     """
     frames = [_strongest(arrays[f"{score}/{kind}"], k).assign(type=kind) for kind in ACROSS]
-    columns = ["type", "source_layer", "source_head", "target_layer", "target_head", "score", "rank"]
-    return pd.concat(frames, ignore_index=True)[columns].rename(columns={"score": score})
+    return pd.concat(frames, ignore_index=True)[[*EDGE_ENDS, "score", "rank"]].rename(columns={"score": score})
 
 
 def _strongest(pairs: Float[np.ndarray, "source_layer target_layer source_head target_head"], k: int) -> pd.DataFrame:
@@ -57,12 +62,29 @@ def _strongest(pairs: Float[np.ndarray, "source_layer target_layer source_head t
     return pd.DataFrame({**columns, "score": scores[chosen], "rank": np.arange(1, len(chosen) + 1)})
 
 
+def edges_with_tests(arrays: Mapping[str, np.ndarray], tests: pd.DataFrame, k: int = STRONGEST) -> pd.DataFrame:
+    """List PK's k strongest pairs of each type and all pairs that stand against the swap null.
+
+    ``tests`` has for tested pairs, named by :data:`EDGE_ENDS`, the columns of :data:`EDGE_TESTS` and ``standing``. To
+    the columns of :func:`strongest_edges` come those of the tests, NaN for pairs that were not tested; ``rank`` is NaN
+    for pairs that are not among the k strongest.
+    """
+    chosen = tests[tests["standing"].astype(bool)]
+    strongest = strongest_edges(arrays, k=k)
+    names = pd.concat([strongest, chosen])[list(EDGE_ENDS)].drop_duplicates(ignore_index=True)
+    edges = names.merge(strongest[[*EDGE_ENDS, "rank"]], how="left", on=list(EDGE_ENDS))
+    edges = edges.merge(tests[[*EDGE_ENDS, *EDGE_TESTS]], how="left", on=list(EDGE_ENDS))
+    places = edges[["source_layer", "target_layer", "source_head", "target_head"]].to_numpy(int).tolist()
+    return edges.assign(pk=[arrays[f"pk/{kind}"][tuple(place)] for kind, place in zip(edges["type"], places)])
+
+
 def build_graph(edges: pd.DataFrame, score: str, shape: Shape, classes: HeadClasses | None = None) -> HeadGraph:
     """Make the directed graph of the edges.
 
     ``edges`` are those of :func:`strongest_edges`, weighted by the score; the shape tells whether key-value heads are
     shared. Nodes have ``layer``, ``head``, ``kind`` (``query`` or ``key-value``) and ``head_class`` (empty for none);
-    edges ``type``, ``weight`` and ``rank``, and their type as key.
+    edges ``type``, ``weight`` and, where they have them, ``rank`` and the columns of :data:`EDGE_TESTS`, and their type
+    as key.
     """
     import networkx as nx
 
@@ -81,7 +103,9 @@ def build_graph(edges: pd.DataFrame, score: str, shape: Shape, classes: HeadClas
             graph.add_node(name, layer=int(layer), head=int(head), kind=kind, head_class=head_class)
             nodes.append(name)
         source, target = nodes
-        graph.add_edge(source, target, edge["type"], type=edge["type"], weight=edge[score], rank=int(edge["rank"]))
+        known_of_edge = {name: edge[name] for name in ("rank", *EDGE_TESTS) if pd.notna(edge.get(name))}
+        more = {name: int(value) if name == "rank" else float(value) for name, value in known_of_edge.items()}
+        graph.add_edge(source, target, edge["type"], type=edge["type"], weight=edge[score], **more)
     return graph
 
 

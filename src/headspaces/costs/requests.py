@@ -18,6 +18,7 @@ MARGIN = 1.3  # Requested memory over the predicted peak.
 PATIENCE = 3.0  # Requested minutes over the predicted ones: a job that is stopped at its limit has cost all its time.
 LEAST_MINUTES = 10  # Requested at least: file systems are slow at times.
 THREAD_SECONDS = 10.0  # Work of one thread that makes another one worth having.
+_OTHER_SECONDS = {"wheel": 10.0, "text": 5.0, "toy_model": 60.0, "atlas": 5.0, "figure": 5.0}
 MOST_THREADS = 16  # Threads of any job: nodes with fewer cores are rare, and more wait for each other.
 
 
@@ -40,6 +41,17 @@ def minutes(stage: str, model: Model, threads: int = 1, attempt: int = 1, **work
     # Threads wait for each other, and for memory.
     seconds = START_SECONDS + _longest_seconds(stage, model, **work) / math.pow(threads, 0.8)
     return attempt * max(LEAST_MINUTES, math.ceil(PATIENCE * seconds / 60))
+
+
+def job_seconds(rule: str, model: Model | None) -> float:
+    """Seconds of one job of a rule, from which follows what part of a run is over.
+
+    Of rules that are no key of :data:`STAGES` the known times stand here; of those that need no time, that of a start.
+    """
+    if model is None or rule not in STAGES:
+        return START_SECONDS + _OTHER_SECONDS.get(rule, 0.0)
+    cost = stage_cost(rule, model)
+    return START_SECONDS + cost.operations / cost.jobs / (2 * CORE_GFLOPS * 1e9)
 
 
 def gpu_mb(stage: str, model: Model) -> int:

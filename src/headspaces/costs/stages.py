@@ -88,7 +88,8 @@ def _overlaps(model: Model, work: Workload) -> Cost:
     """Compute overlaps, angles and composition scores of all observed pairs, in one job.
 
     The kernel runs for rho and, where there are reads, for two composition scores; an angle takes ``F^T G`` (2 D d^2),
-    its square (2 d^3) and eigenvalues (10 d^3, at half the rate of products).
+    its square (2 d^3) and eigenvalues (10 d^3, at half the rate of products). What makes the spread takes eight more
+    kernels within layers, and eigenvalues of D x D matrices (10 D^3 a layer and kind).
 
     In memory, without reads: a block of layers, and the one before until it is replaced. With reads: all bases, or
     the scaled factors of all layers, and the readers once more side by side. On a GPU, beside the bases or maps, what
@@ -97,7 +98,9 @@ def _overlaps(model: Model, work: Workload) -> Cost:
     """
     size, d = Size(model), model.shape.d_head
     angles = model.n_observed_pairs * (2 * model.shape.d_model * d**2 + 22 * d**3)
-    operations = size.kernel(model.n_observed_pairs) * (3 if model.readers else 1) + angles
+    eigenvalues = 10.0 * model.shape.n_layers * len(model.kinds) * model.shape.d_model**3
+    sources = 8 * size.kernel(model.n_within_pairs) + eigenvalues
+    operations = size.kernel(model.n_observed_pairs) * (3 if model.readers else 1) + angles + sources
     held = 1.8 * model.bases_bytes * size.stored if model.readers else size.blocks_held
     memory = PROCESS + work.threads * (TILES + size.panel) + held + 4 * size.inside + 12 * size.square
     share = 1.0 if model.readers else size.block_share
@@ -188,15 +191,16 @@ def _nulls(model: Model, work: Workload) -> Cost:
 def _nulls_at_once(model: Model, work: Workload) -> Cost:
     """Draw all samples of all null models of a small model in one job."""
     parts = [stage(model, replace(work, threads=1)) for stage in (_null_shard, _swap_start, _swap_shard, _nulls)]
-    operations = sum(part.operations for part in parts)
-    return Cost(max(part.memory for part in parts) + 2 * model.bases_bytes, parts[-1].disk, operations)
+    return replace(
+        parts[-1], memory=max(part.memory for part in parts), operations=sum(part.operations for part in parts)
+    )
 
 
 def _series(model: Model, _work: Workload) -> Cost:
     """Compare a step's heads with themselves at two others: products and two singular value decompositions each."""
-    size, shape, d = Size(model), model.shape, model.shape.d_head
-    operations = 2 * shape.n_layers * size.heads * (10 * shape.d_model * d**2 + 50 * d**3)
-    return Cost(PROCESS + 6 * size.block, 16 * shape.n_layers * size.heads, operations)
+    size, shape, heads = Size(model), model.shape, 2 * model.shape.n_layers * Size(model).heads
+    operations = heads * (10 * shape.d_model + 50 * shape.d_head) * shape.d_head**2
+    return Cost(PROCESS + 6 * size.block, 8 * heads, operations)
 
 
 def _self_heads(model: Model, work: Workload) -> Cost:

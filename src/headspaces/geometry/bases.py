@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from headspaces.geometry.heads import LayerHeads, fold
-from headspaces.geometry.rounding import directions_within_rounding
+from headspaces.geometry.rounding import directions_within_rounding, without_rounding
 from headspaces.threads import map_in_order
 
 RANK_RTOL = 1e-6
@@ -167,7 +167,12 @@ def _extreme_singular_values(triangular: np.ndarray) -> tuple[float, float] | No
 
 
 def block_bases(
-    layers: Iterable[LayerHeads], *, fold_norms: bool, rtol: float = RANK_RTOL, dtype: str = "float64"
+    layers: Iterable[LayerHeads],
+    *,
+    fold_norms: bool,
+    rtol: float = RANK_RTOL,
+    dtype: str = "float64",
+    leave_out_rounding: bool = False,
 ) -> dict[str, np.ndarray]:
     """Bases, ranks and direct sums of consecutive layers, as the bases file holds them.
 
@@ -181,6 +186,8 @@ def block_bases(
         Relative tolerance of the ranks.
     dtype
         Of the stored bases. The arithmetic is float64.
+    leave_out_rounding
+        Whether directions that the storage's rounding may have made are left out of the spaces.
 
     Returns
     -------
@@ -195,14 +202,17 @@ def block_bases(
         ``…/deficiency``           layer                      int64   sum of the ranks less that dimension
         ``…/lambda_min``           layer                      float64 see :class:`DirectSum`
         ``…/condition``            layer                      float64 see :class:`DirectSum`
-        ``within_rounding/{X}``    layer, head                int64   directions that the rank counts and that the
-                                                                      storage's rounding may have made; only where the
-                                                                      layers say their types
+        ``within_rounding/{X}``    layer, head                int64   directions that the rank counts, or would if
+                                                                      they were not left out, and that the storage's
+                                                                      rounding may have made; only where the layers
+                                                                      say their types
         ========================== ========================== ======= ==========================================
     """
 
     def spaces(task: tuple[LayerHeads, str]) -> dict[str, np.ndarray]:
-        layer, kind = task
+        stored, kind = task
+        layer = replace(stored, factors={kind: stored.factors[kind]})
+        layer = without_rounding(layer) if leave_out_rounding else layer
         bases = orthonormal_bases(fold(layer, kind) if fold_norms else layer.factors[kind], rtol)
         total = direct_sum(bases, rtol)
         found = {
@@ -214,8 +224,8 @@ def block_bases(
             f"direct_sum/{kind}/lambda_min": np.array(total.lambda_min),
             f"direct_sum/{kind}/condition": np.array(total.condition),
         }
-        if stored := layer.dtypes.get(kind):
-            found[f"within_rounding/{kind}"] = directions_within_rounding(layer.factors[kind], kind, stored, rtol)
+        if type_ := stored.dtypes.get(kind):
+            found[f"within_rounding/{kind}"] = directions_within_rounding(stored.factors[kind], kind, type_, rtol)
         return found
 
     arrays: dict[str, list[np.ndarray]] = {}

@@ -8,8 +8,13 @@ type's precision: a spectrum that decays over three orders is kept in bfloat16.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from jaxtyping import Float, Int
+
+from headspaces.errors import InputError
+from headspaces.geometry.heads import LayerHeads
 
 _FLOATS = {
     "F64": (53, -1074), "F32": (24, -149), "F16": (11, -24), "BF16": (8, -133), "F8_E4M3": (4, -1074),
@@ -55,21 +60,66 @@ def directions_within_rounding(
     return np.array([_count(*head, rtol) for head in zip(factors, steps, bounds, strict=True)], dtype=np.int64)
 
 
+def without_rounding(heads: LayerHeads) -> LayerHeads:
+    """Heads without the directions that may be rounding alone: each map's nearest of the rank that is left.
+
+    Raises
+    ------
+    InputError
+        If the rounding of a stored type is not known.
+    """
+    factors = dict(heads.factors)
+    for kind, stack in heads.factors.items():
+        dtype = heads.dtypes.get(kind, "an unknown type")
+        if (steps := rounding_steps(stack, kind, dtype)) is None:
+            raise InputError(
+                f"layer {heads.layer}: how weights of {dtype} are rounded is not known, so leave_out_rounding cannot "
+                f"leave directions of {kind} out; set it to false, or take the checkpoint in another type"
+            )
+        bounds = rounding_norms(steps)
+        kept = [directions_beyond_rounding(*head) for head in zip(stack, steps, bounds, strict=True)]
+        factors[kind] = np.stack([_nearest(*head) for head in zip(stack, kept, strict=True)])
+    return replace(heads, factors=factors, dtypes={})
+
+
+def _nearest(factor: Float[np.ndarray, "d_model d_head"], rank: int) -> Float[np.ndarray, "d_model d_head"]:
+    """Map of a rank that is nearest to a factor."""
+    if rank >= min(factor.shape):
+        return factor
+    right = np.linalg.svd(np.linalg.qr(factor, mode="r"))[2][:rank]
+    return np.asarray(factor @ right.T @ right)
+
+
 def _count(factor: Float[np.ndarray, "d_model d_head"], steps: np.ndarray, bound: float, rtol: float) -> int:
-    """Count one head's directions: those beyond the fewest whose remainder may be rounding."""
+    """Count one head's directions that its rank counts and that are within rounding."""
     # The largest singular value is at least the root mean square of all.
     if MARGIN * bound < rtol * np.linalg.norm(factor) / min(factor.shape) ** 0.5:
         return 0
-    singular = np.linalg.svd(np.linalg.qr(factor, mode="r"), compute_uv=False)
+    singular = _singular_values(factor)
+    return max(0, int(np.sum(singular > rtol * singular[0])) - directions_beyond_rounding(factor, steps, bound))
+
+
+def directions_beyond_rounding(
+    factor: Float[np.ndarray, "d_model d_head"], steps: Float[np.ndarray, "d_model d_head"], bound: float
+) -> int:
+    """Count the fewest directions of one head whose remainder may be rounding.
+
+    ``steps`` are those of :func:`rounding_steps`, ``bound`` that of :func:`rounding_norms`, which spares most heads the
+    draws.
+    """
+    singular = _singular_values(factor)
     if singular[-1] > MARGIN * bound:
-        return 0
+        return len(singular)
     kept = np.arange(len(singular))
     # Errors outside of the directions that are kept: a smaller matrix of the same entries.
     rows, columns = factor.shape
     smaller = (np.sqrt(rows - kept) + np.sqrt(columns - kept)) / (rows**0.5 + columns**0.5)
     rounding = singular < MARGIN * drawn_norm(steps) * smaller
-    first = int(np.argmax(rounding)) if rounding.any() else len(singular)
-    return max(0, int(np.sum(singular > rtol * singular[0])) - first)
+    return int(np.argmax(rounding)) if rounding.any() else len(singular)
+
+
+def _singular_values(factor: Float[np.ndarray, "d_model d_head"]) -> Float[np.ndarray, " direction"]:
+    return np.linalg.svd(np.linalg.qr(factor, mode="r"), compute_uv=False)
 
 
 def drawn_norm(steps: Float[np.ndarray, "d_model d_head"]) -> float:

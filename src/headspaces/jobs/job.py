@@ -14,14 +14,17 @@ from headspaces.errors import DamagedFileError, InputError
 from headspaces.files import set_aside, system_reason
 from headspaces.threads import reuse_memory
 
+LOG_ONLY = "HEADSPACES_LOG_ONLY"
+"""Set in the environment of jobs whose logs the workflow's console reads."""
+
 
 @contextmanager
 def job(log_path: str, threads: int) -> Iterator[logging.Logger]:
     """Run a script's body with its log open and its threads set.
 
-    Messages go to the log file and to the console. An :class:`InputError` and an error of the system end the job with
-    one line, anything else with a traceback in both places; the exit status is 1. A damaged file of the workflow is
-    set aside, so that the next run makes it anew.
+    Messages go to the log file and to the console; to the file alone where the workflow's console reads it. An
+    :class:`InputError` and an error of the system end the job with one line, anything else with a traceback in both
+    places; the exit status is 1. A damaged file of the workflow is set aside, so that the next run makes it anew.
     """
     os.environ["OMP_NUM_THREADS"] = str(threads)
     reuse_memory()
@@ -44,7 +47,10 @@ def job(log_path: str, threads: int) -> Iterator[logging.Logger]:
 
 
 def _open_log(path: str, threads: int) -> logging.Logger:
-    """Send messages to the console and, from the most detailed on, to a file; to the console alone where that fails."""
+    """Send messages to the console and, from the most detailed on, to a file; to the console alone where that fails.
+
+    Under a console that reads the logs (:data:`LOG_ONLY`) all that a job says is in its file.
+    """
     import headspaces
 
     console = logging.StreamHandler(sys.stderr)
@@ -64,6 +70,9 @@ def _open_log(path: str, threads: int) -> logging.Logger:
         return logger
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(file)
+    if os.environ.get(LOG_ONLY):
+        logging.getLogger().removeHandler(console)
+        sys.stderr = file.stream
     origin = f"headspaces {headspaces.__version__} from {Path(headspaces.__file__).parents[1]}, {threads} threads"
     logger.debug("%s", origin)  # only to the file: the console shows what the user asked for
     return logger

@@ -10,6 +10,9 @@ from headspaces.library.comparisons import check_count
 from headspaces.library.source import HeadSource
 
 if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Int
+
     from headspaces.library.overlaps_of import ComputedGeometry, Geometry
 
 
@@ -67,9 +70,38 @@ class Answers:
     def _stored(self, spaces: str, fold: bool | None, rank_rtol: float | None) -> Geometry | None:
         if self._overlaps_file is None:
             return None
-        from headspaces.library.results import stored_geometry
+        from headspaces.library.overlaps_of import StoredGeometry, dataset
+        from headspaces.library.results import stored_results
 
-        return stored_geometry(self._overlaps_file, self._heads, spaces, *self.settings(fold, rank_rtol))
+        results = stored_results(self._overlaps_file, self._heads, *self.settings(fold, rank_rtol))
+        return StoredGeometry(results) if results and dataset(spaces, "rho") in results.overlaps else None
+
+    def within_rounding(self, *, read_weights: bool) -> dict[str, Int[np.ndarray, "layer head"]]:
+        """Count every head's directions that the storage's rounding may have made, by kind.
+
+        -1 where the rounding of a type is not known. Counts come from the pipeline's results where they fit; else from
+        the weights, or there are none where these are not to be read.
+        """
+        kinds = self._heads.kinds
+        if self._overlaps_file is not None:
+            from headspaces.library.results import stored_results
+
+            results = stored_results(self._overlaps_file, self._heads, *self.settings(None, None))
+            arrays = results.overlaps if results else {}
+            if all(f"within_rounding/{kind}" in arrays for kind in kinds):
+                return {kind: arrays[f"within_rounding/{kind}"] for kind in kinds}
+        if not read_weights:
+            return {}
+        import numpy as np
+
+        from headspaces.geometry.rounding import directions_within_rounding
+
+        counts: dict[str, list[np.ndarray]] = {kind: [] for kind in kinds}
+        _, rank_rtol = self.settings(None, None)
+        for heads in self._heads.read(kinds):
+            for kind, factors in heads.factors.items():
+                counts[kind].append(directions_within_rounding(factors, kind, heads.dtypes.get(kind, ""), rank_rtol))
+        return {kind: np.stack(rows) for kind, rows in counts.items()}
 
     def attributes(
         self, spaces: str, fold: bool | None, rank_rtol: float | None, leading: int | None
@@ -83,5 +115,6 @@ class Answers:
             "spaces": spaces,
             "fold": int(folded),
             "rank_rtol": tolerance,
+            "leave_out_rounding": int(self._heads.leave_out_rounding),
             **({"leading": leading} if leading is not None else {}),
         }

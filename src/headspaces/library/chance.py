@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,18 @@ from headspaces.library.comparisons import OF_THE_PAPER, check_spaces, dimension
 from headspaces.library.model import ModelSpaces
 from headspaces.library.overlaps_of import ComputedGeometry
 from headspaces.nulls.samples import NullRun, null_shard
+from headspaces.nulls.significance import exchangeable, pair_scores
 from headspaces.nulls.swap_run import SwapRun, burnt_in
 from headspaces.spaces import KINDS, NULLS, SWAP, WITHIN
 
 BURN_IN = 10
 """Sweeps of the swap null from the observed spaces to where samples start, as the pipeline's configuration has them."""
+
+PAIRS = {
+    "z": "distance of a pair's rho from the swap null's mean, in standard deviations",
+    "pair_p": "one-sided p of a pair's rho against the swap null",
+}
+"""What is said of single pairs."""
 
 
 def null_test(
@@ -57,7 +64,9 @@ def null_test(
         Over ``layer``, or ``writer_layer`` and ``reader_layer`` (NaN unless the reader's is later): ``spread``, the
         standard deviation (ddof = 0) of the observed rho; ``r``, that over the largest spread of all samples; and over
         ``null`` too, ``p`` (one-sided, ``(k + 1) / (n + 1)`` for k of n samples that spread at least as much) and
-        ``null_spread`` of every ``sample``. No units.
+        ``null_spread`` of every ``sample``. With the swap null, over all pairs as :meth:`ModelSpaces.overlaps` has
+        them, ``z`` and ``pair_p``: of every pair of heads against all pairs of all swap samples of its layer or layer
+        pair, for which heads of one rank serve alike; NaN where ranks differ. No units.
 
     Raises
     ------
@@ -87,11 +96,17 @@ def null_test(
     folded, tolerance = model.answers.settings(fold, rank_rtol)
     kinds = "".join(kind for kind in KINDS if kind in name)
     place = f"within/{name}" if name in WITHIN else f"cross/{name}"
-    drawn = []
+    drawn, pairs = [], {}
+    geometry, overlaps = model.answers.computed(fold, rank_rtol), model.overlaps(name, fold=fold, rank_rtol=rank_rtol)
     for one in nulls:
-        run = _run(model.answers.computed(fold, rank_rtol), one, model, kinds, seed, tolerance)
-        drawn.append(null_shard(run, one, range(samples))[f"{place}/{one}/spread"])
-    observed = _observed(model.overlaps(name, fold=fold, rank_rtol=rank_rtol).values, name)
+        run = _run(geometry, one, model, kinds, seed, tolerance)
+        shard = null_shard(run, one, range(samples))
+        drawn.append(shard[f"{place}/{one}/spread"])
+        if one == SWAP:
+            ranks = {kind: found.rank for kind, found in geometry.all_layers(kinds).items()}
+            moments = [shard[f"{place}/{one}/{moment}"] for moment in ("mean", "spread", "skewness")]
+            pairs = _pair_scores(overlaps.values, name, moments, ranks)
+    observed = _observed(overlaps.values, name)
     axes = tuple(axis for axis in dimensions(name) if axis.endswith("layer"))
     together, p = np.concatenate(drawn), [monte_carlo_p(observed, one) for one in drawn]
     return xr.Dataset(
@@ -100,9 +115,22 @@ def null_test(
             "r": (axes, spread_ratio(observed, together, together[:0]), _described("over the largest null spread")),
             "p": (("null", *axes), np.stack(p), _described("one-sided p")),
             "null_spread": (("null", "sample", *axes), np.stack(drawn), _described("spread of a null sample's rho")),
+            **{quantity: (overlaps.dims, values, _described(PAIRS[quantity])) for quantity, values in pairs.items()},
         },
-        {"null": list(nulls), "sample": range(samples), **{axis: range(model.shape.n_layers) for axis in axes}},
-        {"model": model.name, "spaces": name, "fold": int(folded), "rank_rtol": tolerance, "seed": seed},
+        {
+            "null": list(nulls),
+            "sample": range(samples),
+            **{axis: range(model.shape.n_layers) for axis in axes},
+            **({axis: overlaps[axis] for axis in overlaps.dims} if pairs else {}),
+        },
+        {
+            "model": model.name,
+            "spaces": name,
+            "fold": int(folded),
+            "rank_rtol": tolerance,
+            "leave_out_rounding": int(model.heads.leave_out_rounding),
+            "seed": seed,
+        },
     )
 
 
@@ -117,6 +145,24 @@ def _run(geometry: ComputedGeometry, null: str, model: ModelSpaces, kinds: str, 
         block |= {f"{kind}/basis": found.basis, f"rank/{kind}": found.rank}
     start = burnt_in(block, 0, seed=seed, model=model.name, burn_in=BURN_IN, dtype="float64")
     return SwapRun(lambda layer, kind: start[f"{layer}/{kind}"], **common, burn_in=BURN_IN)
+
+
+def _pair_scores(
+    rho: np.ndarray, spaces: str, moments: Sequence[np.ndarray], ranks: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Score every pair against the swap null of its condition; NaN where its heads differ in rank."""
+    left, right = ranks[spaces[0]], ranks[spaces[-1]]
+    within = spaces in WITHIN
+    one, other = np.triu_indices(rho.shape[-2], k=1) if within else np.indices(rho.shape[2:]).reshape(2, -1)
+    same = exchangeable(left) if within else exchangeable(left)[:, None] & exchangeable(right)[None]
+    scored = pair_scores(np.where(same[..., None], rho[..., one, other], np.nan), *moments)
+    found = {}
+    for quantity, values in zip(PAIRS, scored, strict=True):
+        found[quantity] = np.full(rho.shape, np.nan)
+        found[quantity][..., one, other] = values
+        if within:
+            found[quantity][..., other, one] = values
+    return found
 
 
 def _described(meaning: str) -> dict[str, Any]:

@@ -10,14 +10,24 @@ from headspaces.library.model import ModelSpaces
 DOES = {"O": "writes", "Q": "queries read", "K": "keys read", "V": "values read"}
 
 
-def describe(model: ModelSpaces) -> dict[str, Any]:
-    """Describe a model from its headers.
+def describe(model: ModelSpaces, *, count_rounding: bool = False) -> dict[str, Any]:
+    """Describe a model from its headers, and from its weights where directions are to be counted.
+
+    Parameters
+    ----------
+    model
+        The model.
+    count_rounding
+        Whether to read the weights and count the directions that their rounding may have made, where no results of the
+        pipeline hold the counts.
 
     Returns
     -------
     dict
         ``model, source, revision, architecture, layout, norm, shape, isotropic``, ``spaces`` (by kind: heads, their
-        summed width, the deficiency that the dimension forces on their sum), ``dtypes``, ``notes``; of a checkpoint
+        summed width, the deficiency that the dimension forces on their sum), ``within_rounding`` (by kind, where they
+        were counted: directions and heads that have any, or None where the type's rounding is not known), ``dtypes``,
+        ``notes``; of a checkpoint
         also ``n_tensors, n_files, bytes, bytes_to_fetch`` and ``stages`` (by stage of the workflow None, or why it is
         left out).
     """
@@ -32,9 +42,18 @@ def describe(model: ModelSpaces) -> dict[str, Any]:
         "shape": asdict(shape),
         "isotropic": shape.d_head / shape.d_model,
         "spaces": {kind: _room(model, kind) for kind in heads.kinds},
+        "within_rounding": _rounding(model, count_rounding),
         "dtypes": list(heads.dtypes),
         **heads.details(),
         "notes": list(heads.notes),
+    }
+
+
+def _rounding(model: ModelSpaces, read_weights: bool) -> dict[str, dict[str, int] | None]:
+    counts = model.answers.within_rounding(read_weights=read_weights)
+    return {
+        kind: None if (own < 0).any() else {"directions": int(own.sum()), "heads": int((own > 0).sum())}
+        for kind, own in counts.items()
     }
 
 

@@ -62,7 +62,8 @@ def export(model: ModelSpaces, path: Path, spaces: Sequence[str] = ()) -> tuple[
     heads = model.heads
     write_arrays(path, "overlaps", arrays, {
         "model": heads.name, "source": heads.origin, "revision": heads.revision, "model_type": heads.architecture,
-        "kinds": heads.kinds, "norm": heads.norm, "fold": fold, "rank_rtol": rank_rtol, "dtype": "float64",
+        "kinds": heads.kinds, "norm": heads.norm, "fold": fold, "rank_rtol": rank_rtol,
+        "leave_out_rounding": heads.leave_out_rounding, "dtype": "float64",
         **asdict(heads.shape),
     })  # fmt: skip
     return names

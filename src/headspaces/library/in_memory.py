@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +16,7 @@ from headspaces.spaces import KINDS, Shape
 from headspaces.weights.cutting import cut_layer
 from headspaces.weights.headers import Checkpoint, TensorHeader
 from headspaces.weights.interpretation import interpret
-from headspaces.weights.layout import layer_tensors
+from headspaces.weights.layout import layer_tensors, tensors_by_kind
 
 DTYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int8": "I8", "uint8": "U8",
@@ -53,12 +54,14 @@ def open_state(
     """
     tensors = {key: _tensor_header(tensor) for key, tensor in state.items() if hasattr(tensor, "shape")}
     headers = interpret(Checkpoint(origin, "", config, tensors, {}), kinds)
+    where = headers.row, headers.prefix
 
     def read(wanted: str) -> Iterator[LayerHeads]:
         for layer in range(headers.shape.n_layers):
-            names = layer_tensors(headers.row, headers.prefix, layer, wanted)
+            names = layer_tensors(*where, layer, wanted)
             arrays = {key: _numbers(state[key], f"{origin}: tensor {key!r}") for key in names}
-            yield cut_layer(headers.row, headers.shape, headers.prefix, layer, wanted, arrays)
+            dtypes = {kind: _dtype(state[key]) for kind, key in tensors_by_kind(*where, layer, wanted).items()}
+            yield replace(cut_layer(headers.row, headers.shape, headers.prefix, layer, wanted, arrays), dtypes=dtypes)
 
     return HeadSource(
         name=name,
@@ -115,7 +118,8 @@ def open_transformer_lens(model: Any, name: str | None, kinds: str = KINDS) -> H
                 factors["O"] = factors["O"].swapaxes(1, 2)
             read_norm = Norm(cast("NormKind", norm), None if folded else _lens_gain(block, "ln1"))
             after = _lens_gain(block, "ln1_post")
-            yield LayerHeads(layer, factors, read_norm, None if after is None else Norm("rmsnorm", after))
+            write_norm = None if after is None else Norm("rmsnorm", after)
+            yield LayerHeads(layer, factors, read_norm, write_norm, dict.fromkeys(factors, _dtype(stacks[wanted[0]])))
 
     first = _numbers(stack("O")[0], f"{origin}: W_O")
     notes = []
@@ -178,7 +182,8 @@ def open_arrays(
         for layer in range(shape.n_layers):
             factors = {kind: _cut(_numbers(found[kind][layer], f"{where}: {kind}"), kind, shape) for kind in wanted}
             gain = None if gains is None else _numbers(gains[layer], f"{where}: norm")
-            yield LayerHeads(layer, factors, Norm(cast("NormKind", norm), gain))
+            dtypes = {kind: _dtype(found[kind]) for kind in wanted}
+            yield LayerHeads(layer, factors, Norm(cast("NormKind", norm), gain), dtypes=dtypes)
 
     return HeadSource(
         name=where,

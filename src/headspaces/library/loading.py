@@ -19,6 +19,7 @@ def load(
     *,
     fold: bool = True,
     rank_rtol: float | None = None,
+    leave_out_rounding: bool = False,
     kinds: str = KINDS,
     name: str | None = None,
     shape: Shape | None = None,
@@ -48,6 +49,9 @@ def load(
         otherwise, as PK has them. Every method can say otherwise.
     rank_rtol
         Singular values above this part of a head's largest count towards its rank; by default 1e-6 (RW 5.1).
+    leave_out_rounding
+        Whether directions that the rounding of the stored weights may have made are left out of all spaces: a head of
+        exact rank 8 stored in bfloat16 then has rank 8 again. Weights of unknown rounding are refused.
     kinds
         Kinds of spaces that are wanted: letters of ``OQKV``.
     name
@@ -90,6 +94,7 @@ def load(
         heads = heads if name is None else replace(heads, name=name)
     else:
         heads = _from_memory(source, kinds, name, shape, norm, config)
+    heads = heads.without_rounding() if leave_out_rounding else heads
     return ModelSpaces(heads, fold, rank_rtol, overlaps_file)
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headspaces.errors import InputError
-from headspaces.library.overlaps_of import StoredGeometry, dataset
-from headspaces.report.results import read_results
+from headspaces.report.results import ModelResults, read_results
 from headspaces.store import file_kind
 
 if TYPE_CHECKING:
@@ -68,8 +67,8 @@ def read(path: str | Path) -> xr.DataTree | xr.Dataset:
     return tree
 
 
-def stored_geometry(path: Path, heads: HeadSource, spaces: str, fold: bool, rank_rtol: float) -> StoredGeometry | None:
-    """Give a model's stored overlaps, where they are of the same weights and settings; else None.
+def stored_results(path: Path, heads: HeadSource, fold: bool, rank_rtol: float) -> ModelResults | None:
+    """Give a model's overlaps file, where it is of the same weights and settings; else None.
 
     Raises
     ------
@@ -77,9 +76,9 @@ def stored_geometry(path: Path, heads: HeadSource, spaces: str, fold: bool, rank
         If the file is damaged or another model's.
     """
     results = read_results(heads.name, {"overlaps": path})
-    expected = {"source": heads.origin, "revision": heads.revision, "fold": fold, "rank_rtol": rank_rtol}
-    if any(results.attributes.get(name) != value for name, value in expected.items()):
-        return None
-    if dataset(spaces, "rho") not in results.overlaps:
-        return None
-    return StoredGeometry(results)
+    expected = {
+        "source": heads.origin, "revision": heads.revision, "fold": fold, "rank_rtol": rank_rtol,
+        "leave_out_rounding": heads.leave_out_rounding,
+    }  # fmt: skip
+    same = all(results.attributes.get(name) == value for name, value in expected.items())
+    return results if same else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headspaces.spaces import Shape
@@ -40,6 +40,8 @@ class HeadSource:
         What a reader of the numbers must know, one sentence each.
     details
         Gives more facts, for ``python -m headspaces inspect``.
+    leave_out_rounding
+        Whether the heads that are read lack the directions that the storage's rounding may have made.
     held
         What must live as long as the model does: the folder of a wheel's file.
     """
@@ -56,7 +58,18 @@ class HeadSource:
     read: Callable[[str], Iterator[LayerHeads]]
     notes: tuple[str, ...] = ()
     details: Callable[[], Mapping[str, Any]] = dict
+    leave_out_rounding: bool = False
     held: object = None
+
+    def without_rounding(self) -> HeadSource:
+        """Return the same heads without the directions that the storage's rounding may have made."""
+
+        def read(kinds: str) -> Iterator[LayerHeads]:
+            from headspaces.geometry.rounding import without_rounding
+
+            return map(without_rounding, self.read(kinds))
+
+        return replace(self, read=read, leave_out_rounding=True)
 
 
 def summary(heads: HeadSource, fold: bool) -> str:
@@ -67,5 +80,6 @@ def summary(heads: HeadSource, fold: bool) -> str:
     counts = f"{shape.n_layers} layers, {shape.n_query_heads} query and {shape.n_kv_heads} key-value heads"
     first = f"<ModelSpaces {heads.name!r}: {counts}, {shape.d_head} wide, in {shape.d_model} dimensions"
     facts = (f"kinds {' '.join(heads.kinds)}", f"type {' '.join(heads.dtypes)}", f"layout {heads.layout}", norm)
-    second = f"  {', '.join(facts)}, from {heads.origin}"
+    rounding = ("directions within rounding left out",) if heads.leave_out_rounding else ()
+    second = f"  {', '.join(facts + rounding)}, from {heads.origin}"
     return "\n".join([first, second, *(f"  note: {note}" for note in heads.notes)]) + ">"

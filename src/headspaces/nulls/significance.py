@@ -8,7 +8,7 @@ undefined, and is left out. Per condition p is :func:`headspaces.geometry.statis
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from scipy import special
 
 LEAST_SKEWNESS = 1e-4
@@ -97,6 +97,11 @@ def max_statistic_p(
     p = np.full(observed.size, np.nan)
     p[usable] = ((largest[:, None] >= scores[0]).sum(axis=0) + 1) / (len(samples) + 1)
     return p.reshape(observed.shape)
+
+
+def exchangeable(ranks: Int[np.ndarray, "*conditions head"]) -> Bool[np.ndarray, "*conditions"]:
+    """Whether all heads that are not of rank zero have one rank: the swap null then treats them alike."""
+    return np.asarray(((ranks == 0) | (ranks == ranks.max(axis=-1, keepdims=True))).all(axis=-1))
 
 
 def pair_scores(

@@ -35,7 +35,8 @@ QUANTILES = 1001
 FACTS = {
     "source": "source", "revision": "revision", "n_layers": "layers", "n_query_heads": "query heads",
     "n_kv_heads": "key-value heads", "d_model": "d_model", "d_head": "d_head", "norm": "norm",
-    "fold": "norm folded into reads", "rank_rtol": "relative tolerance of ranks", "package_version": "headspaces",
+    "fold": "norm folded into reads", "rank_rtol": "relative tolerance of ranks",
+    "leave_out_rounding": "directions within the storage's rounding left out", "package_version": "headspaces",
 }  # fmt: skip
 """Attributes that the page shows, and what it calls them."""
 

@@ -1,4 +1,4 @@
-"""The report of a study as one page: scorecard, figures and tables with what to look at, models, record.
+"""The report of a study as one page: findings, scorecard, figures and tables with what to look at, models, record.
 
 The page is self-contained but for the files that it links, which lie beside it: every table and figure as PDF, CSV,
 LaTeX and so on, and the interactive page of every model.
@@ -18,13 +18,24 @@ from urllib.parse import quote
 
 from headspaces.report.document import MISSING, TextTable, read_sections, text_table
 from headspaces.report.duplicates import read_duplicates
+from headspaces.report.findings import Findings, findings
 from headspaces.report.html import render_page
 from headspaces.report.run_record import RunRecord
-from headspaces.report.scorecard import VERDICTS
+from headspaces.report.scorecard import NOT_RUN, VERDICTS, read_tables
 from headspaces.study.items import FIGURES, TABLES
 
 _OWN = frozenset({"model", "source", "revision", "format", "format_version", "package_version"})
 """Attributes of every stage's file that the table of models shows, or that say nothing to a reader."""
+
+GROUPS = {
+    "RW": "RW: read and write spaces, disjoint but overlapping",
+    "PK": "PK: affinity of heads by the projection kernel",
+    "": "New here: in neither paper",
+}
+"""Headings of the parts of the page, by where their figures and tables are from."""
+
+MAIN_FIGURE = "figure3"
+"""The figure among the findings."""
 
 
 @dataclass(frozen=True)
@@ -60,21 +71,53 @@ def report_page(study: str, files: StudyFiles, record: RunRecord, folder: Path) 
         "report",
         study=study,
         models=list(record.attributes),
+        findings=_findings(files, record),
+        main_figure=next((figure for figure in _figures(files, folder) if figure["item"].name == MAIN_FIGURE), None),
+        settings_line=_settings_line(record.settings),
         scorecard=_scorecard(Path(files.scorecard), folder),
         duplicates=read_duplicates(files.duplicates),
         duplicates_link=Link(_address(Path(files.duplicates), folder), "CSV"),
-        figures=list(_figures(files, folder)),
-        tables=list(_tables(files, folder)),
+        groups=_groups(files, folder),
         model_table=_model_table(record),
         atlases={model: _address(path, folder) for model, path in files.atlases.items()},
         stage_facts=_stage_facts(record),
         notes_of={model: note.split("; ") for model, note in record.notes.items()},
         left_out=record.left_out,
-        settings=list(_flat(record.settings)),
+        settings=list(_flat(_own_settings(record.settings))),
         costs=_cost_table(record),
         software=record.software,
         machine=record.machine,
     )
+
+
+def _findings(files: StudyFiles, record: RunRecord) -> list[Findings]:
+    frames = read_tables({name: path.with_suffix(".csv") for name, path in files.tables.items()})
+    return [findings(model, frames) for model in record.attributes]
+
+
+def _settings_line(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Pick what a reader must know of the settings to read the findings; all of them stand below."""
+    names = {
+        "model": "source", "fold": "norms folded into the reads", "rank_rtol": "tolerance of ranks",
+        "nulls.samples": "samples of each null model", "seed": "seed", "head_classes": "head classes",
+        "published_as": "compared as", "activations.text": "text",
+    }  # fmt: skip
+    given = dict(_flat(settings))
+    return [(label, given[name]) for name, label in names.items() if name in given]
+
+
+def _groups(files: StudyFiles, folder: Path) -> list[dict[str, Any]]:
+    """Part figures and tables by the paper that they are of."""
+    figures, tables = list(_figures(files, folder)), list(_tables(files, folder))
+
+    def of(origin: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [part for part in parts if part["item"].origin == origin]
+
+    groups = [
+        {"id": origin.lower() or "new", "title": title, "figures": of(origin, figures), "tables": of(origin, tables)}
+        for origin, title in GROUPS.items()
+    ]
+    return [group for group in groups if group["figures"] or group["tables"]]
 
 
 def _scorecard(path: Path, folder: Path) -> dict[str, Any]:
@@ -82,6 +125,7 @@ def _scorecard(path: Path, folder: Path) -> dict[str, Any]:
         counts = Counter(row["verdict"] for row in csv.DictReader(file))
     summary, *verdicts = read_sections(path)
     return {
+        "is_answered": any(counts[verdict] for verdict in VERDICTS if verdict != NOT_RUN),
         "counts": [(verdict, counts[verdict]) for verdict in VERDICTS],
         "said": summary.paragraphs,
         "summary": summary.table,
@@ -149,6 +193,12 @@ def _cost_table(record: RunRecord) -> TextTable:
         times = f"{cost.seconds:.1f}", f"{cost.cpu_seconds:.1f}"
         rows.append([cost.stage, cost.subject, str(cost.n_jobs), *times, peak])
     return text_table(header, rows)
+
+
+def _own_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out the settings that the study of one named source does not use."""
+    unused = {"study", "models"} if "model" in settings else set()
+    return {key: value for key, value in settings.items() if key not in unused}
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from jaxtyping import Float, Shaped
 
 from headspaces.text_tables import write_csv
 
-TEXT = frozenset({"model", "other", "scope", "spaces", "null", "series", "quantity", "direction"})
+TEXT = frozenset({"model", "other", "scope", "spaces", "null", "series", "quantity", "direction", "removed"})
 WHOLE = frozenset({
     "layer", "later_layer", "writer_layer", "reader_layer", "distance", "d_model", "d_head", "window_tokens",
     "p_is_smallest", "spread_rank", "rank_low", "rank_high", "deficiency_low", "deficiency_high", "forced_deficiency",

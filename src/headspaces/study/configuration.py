@@ -6,21 +6,24 @@ a checkpoint's headers only when a source is named on the command line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from headspaces.errors import InputError
+from headspaces.errors import InputError, did_you_mean
 from headspaces.spaces import KINDS
+from headspaces.study.given import overridden, placed, typed
 from headspaces.study.models import Model, read_models, select_models
 from headspaces.study.names import model_name, read_names
 from headspaces.study.own_models import Namer, absolute_source, by_name, own_model
 from headspaces.study.schemas import first_error, read_schema
 from headspaces.study.series import Series
+
+NO_TEXT = "the setting text is none: no model is run"
+PYTHON_TOPICS, FINEWEB = "python:pydoc_data.topics", "dataset:HuggingFaceFW/fineweb-edu:sample-10BT:train"
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,12 @@ class Study:
             "self_heads": partial,
             "affinity": partial,
             "activations": (
-                not_run := {name: why for name, model in self.models.items() if (why := _why_not_run(model))}
+                not_run := {name: why for name, model in self.models.items() if (why := self._why_not_run(model))}
             ),
             "attention": {
-                name: why for name, why in not_run.items() if not self.models[name].source.startswith("toy:")
+                name: why
+                for name, why in not_run.items()
+                if why == NO_TEXT or not self.models[name].source.startswith("toy:")
             },
         }
 
@@ -71,6 +76,15 @@ class Study:
     def published_as(self) -> dict[str, str]:
         """By model, which published one it is compared as, where the settings say so."""
         return dict.fromkeys(self.models, self.settings["published_as"]) if "published_as" in self.settings else {}
+
+    def _why_not_run(self, model: Model) -> str | None:
+        from headspaces.activations.run_check import reason_not_to_run
+
+        if self.settings["activations"]["text"] == "none":
+            return NO_TEXT
+        if not model.activations:
+            return "its row does not ask for them"
+        return reason_not_to_run(model.source, model.kinds)
 
     def stages_of(self, model: str) -> list[str]:
         """Return the stages that a model has; a step that is none of the models has those that its series reads."""
@@ -80,7 +94,7 @@ class Study:
 
     def stages_of_step(self, step: Model) -> list[str]:
         """Return the stages whose files a series reads of a step; the model is run where that can be done."""
-        return ["overlaps", "nulls", *([] if _why_not_run(step) else ["activations", "attention"])]
+        return ["overlaps", "nulls", *([] if self._why_not_run(step) else ["activations", "attention"])]
 
 
 def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapping[str, Any] | None = None) -> Study:
@@ -103,17 +117,50 @@ def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapp
     """
     root, alone = Path(root), "series" in (command_line or {})
     schema = read_schema(root / "workflow" / "schemas" / "config.schema.yaml")
-    settings = _overridden(settings, _typed(command_line or {}, schema))
+    given = command_line or {}
+    changes = placed(given, schema)
+    settings = {key: value for key, value in settings.items() if key in changes or key not in given}
+    settings = overridden(settings, typed(changes, schema))
     _check(settings, schema)
     table = Path(settings["models_table"])
     known = read_models(table if _exists(table) else root / table)
-    study = _study(settings, known, series_alone=alone)
+    study = _with_text(_study(settings, known, series_alone=alone))
     for model in [*study.models.values(), *study.steps.values()]:
         if {"{", "}"} & set(model.source):
             raise InputError(f"source {model.source!r}: Snakemake takes braces in paths for its own; rename the folder")
     if study.published_as:
         _check_published(study, root / "config" / "published.tsv")
+    for classes in filter(None, [settings.get("head_classes"), *(one.head_classes for one in study.models.values())]):
+        head_classes_file(classes, root)
     return study
+
+
+def _with_text(study: Study) -> Study:
+    """Name the text: ``auto`` is a dataset, or Python's own prose where no model needs the Hub either."""
+    activations = dict(study.settings["activations"])
+    if activations["text"] == "auto":
+        from_hub = any(model.source.startswith("hub:") for model in study.models.values())
+        activations["text"] = FINEWEB if from_hub else PYTHON_TOPICS
+    return replace(study, settings={**study.settings, "activations": activations})
+
+
+def head_classes_file(name: str, root: str | Path) -> Path:
+    """Return the file of a set of head classes: one of ``config/head_classes`` by its name, or any by its path.
+
+    Raises
+    ------
+    InputError
+        If there is no such set or file.
+    """
+    known = {path.stem: path for path in sorted((Path(root) / "config" / "head_classes").glob("*.tsv"))}
+    if name in known:
+        return known[name]
+    if _exists(Path(name)):
+        return Path(name).absolute()
+    raise InputError(
+        f"config: head_classes is {name!r}: no such file, and no set of config/head_classes"
+        f"{did_you_mean(name, known)}; the sets are {', '.join(known)}; config/README.md describes the file"
+    )
 
 
 def _check_published(study: Study, table: Path) -> None:
@@ -144,6 +191,11 @@ def _study(settings: Mapping[str, Any], known: Mapping[str, Model], *, series_al
         models = [namer.settled(model) for model in chosen]
         found = [namer.series_of(model) for model in models if model.series] + [namer.series(one) for one in sources]
         return Study(settings["study"], by_name(models), settings, by_name(found))
+    if source not in known and re.fullmatch(r"[\w.-]+", str(source)) and not Path(str(source)).exists():
+        raise InputError(
+            f"config: model is {source!r}: no such file or folder, and no row of the models table"
+            f"{did_you_mean(str(source), known)}; a repository of the Hub is hub:owner/name"
+        )
     if source in known and "name" not in settings:
         model = namer.settled(known[source])
     else:
@@ -163,34 +215,6 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _why_not_run(model: Model) -> str | None:
-    from headspaces.activations.run_check import reason_not_to_run
-
-    if not model.activations:
-        return "its row does not ask for them"
-    return reason_not_to_run(model.source, model.kinds)
-
-
-def _typed(value: Any, schema: Mapping[str, Any]) -> Any:
-    """Give text from the command line the type that the schema asks for, where it reads as one."""
-    if isinstance(value, Mapping):
-        return {key: _typed(inner, schema.get("properties", {}).get(key, {})) for key, inner in value.items()}
-    if isinstance(value, str) and schema.get("type") in ("boolean", "integer", "number"):
-        try:
-            return yaml.safe_load(value.lower())
-        except yaml.YAMLError:
-            return value  # the schema refuses it with its key's name
-    return value
-
-
-def _overridden(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(settings)
-    for key, value in changes.items():
-        old = merged.get(key)
-        merged[key] = _overridden(old, value) if isinstance(value, Mapping) and isinstance(old, Mapping) else value
-    return merged
-
-
 def _check(settings: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
     if (error := first_error(schema, settings)) is None:
         return
@@ -199,11 +223,17 @@ def _check(settings: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
     if error.validator == "additionalProperties":
         unknown = sorted(map(str, set(error.instance) - set(error.schema["properties"])))
         raise InputError(
-            f"config: unknown key {unknown[0]!r}{inside}; the keys are {', '.join(sorted(error.schema['properties']))}"
+            f"config: unknown key {unknown[0]!r}{inside}{did_you_mean(unknown[0], _all_keys(schema))}; the keys are "
+            f"{', '.join(sorted(error.schema['properties']))}"
         )
     if error.validator == "required":
         raise InputError(f"config: {error.message}{inside}")
     raise InputError(f"config: {place or 'value'} is {error.instance!r}, but {_expectation(error)}")
+
+
+def _all_keys(schema: Mapping[str, Any]) -> list[str]:
+    parts = schema.get("properties", {})
+    return [*parts, *(key for part in parts.values() for key in _all_keys(part))]
 
 
 def _expectation(error: Any) -> str:

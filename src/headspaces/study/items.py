@@ -33,6 +33,13 @@ class Item:
     uses: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     published: bool = False
+    short: str = ""
+
+    @property
+    def origin(self) -> str:
+        """The paper that has it, RW or PK, as its title says; empty for what is in neither."""
+        found = re.search(r"\((RW|PK) ", self.title)
+        return found[1] if found else ""
 
     @property
     def heading(self) -> str:

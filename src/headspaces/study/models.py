@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from headspaces.errors import InputError
+from headspaces.errors import InputError, did_you_mean
 from headspaces.spaces import Shape
 from headspaces.study.schemas import first_error, read_schema
 
@@ -175,7 +175,9 @@ def select_models(known: Mapping[str, Model], names: Iterable[str], where: str) 
     chosen = []
     for name in names:
         if name not in known:
-            raise InputError(f"{where}: unknown model {name!r}; known are {', '.join(sorted(known))}")
+            raise InputError(
+                f"{where}: unknown model {name!r}{did_you_mean(name, known)}; known are {', '.join(sorted(known))}"
+            )
         chosen.append(known[name])
     return chosen
 

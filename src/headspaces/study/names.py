@@ -22,8 +22,11 @@ from headspaces.study.models import Model
 MAX_NAME = 100
 """Longest name that is made of a source: file names hold more beside it."""
 
-SETTINGS = ("fold", "rank_rtol", "seed")
+SETTINGS = ("fold", "rank_rtol", "leave_out_rounding", "seed")
 """Settings that the numbers under a model's name depend on."""
+
+EARLIER = {"leave_out_rounding": False}
+"""What held of results that were made before a setting was there."""
 
 
 def model_name(source: str) -> str:
@@ -94,7 +97,7 @@ class Names:
                 f"the name {name!r} stands for {owner} in these results, not for {source}: choose another, or move "
                 "what lies under it away, with its line in results/names.json"
             )
-        known = self.results.get(checkpoint, {})
+        known = {**EARLIER, **self.results[checkpoint]} if checkpoint in self.results else {}
         changed = {key: settings[key] for key in SETTINGS if known.get(key, settings[key]) != settings[key]}
         return "-".join([checkpoint, *(f"{key}-{value}".lower() for key, value in changed.items())]), checkpoint
 

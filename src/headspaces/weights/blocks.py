@@ -24,7 +24,7 @@ from headspaces.spaces import Shape
 from headspaces.weights.formats.dtypes import decode, rescale, scale_block, scale_name
 from headspaces.weights.formats.safetensors_header import parse_header
 from headspaces.weights.headers import TensorHeader
-from headspaces.weights.layout import Layout, layer_tensors
+from headspaces.weights.layout import Layout, layer_tensors, tensors_by_kind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,12 +35,14 @@ FORMAT = "headspaces-weights"
 FORMAT_VERSION = 2
 
 
-def read_block(path: str | Path) -> list[LayerHeads]:
+def read_block(path: str | Path, *, leave_out_rounding: bool = False) -> list[LayerHeads]:
     """Read a block of layers as heads in float64; see :func:`each_layer`."""
-    return list(each_layer(path))
+    return list(each_layer(path, leave_out_rounding=leave_out_rounding))
 
 
-def layer_reader(paths: Iterable[str | Path], n_kept: int) -> Callable[[int], LayerHeads]:
+def layer_reader(
+    paths: Iterable[str | Path], n_kept: int, *, leave_out_rounding: bool = False
+) -> Callable[[int], LayerHeads]:
     """Give a function that reads any layer of a model; the last ``n_kept`` layers stay in memory.
 
     Parameters
@@ -49,6 +51,8 @@ def layer_reader(paths: Iterable[str | Path], n_kept: int) -> Callable[[int], La
         All blocks of the model.
     n_kept
         How many layers.
+    leave_out_rounding
+        As in :func:`each_layer`.
     """
     places: dict[int, str | Path] = {}
     for path in paths:
@@ -58,13 +62,18 @@ def layer_reader(paths: Iterable[str | Path], n_kept: int) -> Callable[[int], La
 
     @lru_cache(maxsize=n_kept)
     def read(layer: int) -> LayerHeads:
-        return next(each_layer(places[layer], [layer]))
+        return next(each_layer(places[layer], [layer], leave_out_rounding=leave_out_rounding))
 
     return read
 
 
-def each_layer(path: str | Path, layers: Iterable[int] | None = None) -> Iterator[LayerHeads]:
+def each_layer(
+    path: str | Path, layers: Iterable[int] | None = None, *, leave_out_rounding: bool = False
+) -> Iterator[LayerHeads]:
     """Read all, or the given, layers of a block one after the other, in float64.
+
+    With ``leave_out_rounding`` heads come without the directions that the storage's rounding may have made
+    (:func:`headspaces.geometry.rounding.without_rounding`).
 
     Raises
     ------
@@ -72,7 +81,8 @@ def each_layer(path: str | Path, layers: Iterable[int] | None = None) -> Iterato
         If the file is damaged, of another format, or holds a NaN or an infinity; the message names tensor and head.
         If the system cannot read it.
     """
-    # heads imports numpy, which reading headers does without.
+    # These import numpy, which reading headers does without.
+    from headspaces.geometry.rounding import without_rounding
     from headspaces.weights.cutting import cut_layer
 
     path = Path(path)
@@ -90,15 +100,15 @@ def each_layer(path: str | Path, layers: Iterable[int] | None = None) -> Iterato
         names = layer_tensors(layout, metadata["prefix"], layer, metadata["kinds"])
         arrays = {name: _read_scaled(path, name, tensors, sums, metadata) for name in names}
         heads = cut_layer(layout, shape, metadata["prefix"], layer, metadata["kinds"], arrays)
-        start = metadata["prefix"] + layout.layer.format(layer=layer)
-        stored = {kind: start + layout.tensor(kind) for kind in heads.factors}
+        stored = tensors_by_kind(layout, metadata["prefix"], layer, heads.factors)
         dtypes = {kind: ggml.get(name, [tensors[name].dtype])[0] for kind, name in stored.items()}
         for kind, factors in heads.factors.items():
-            _check_finite(factors, f"{source}: tensor {start + layout.tensor(kind)!r}", f"{kind} head")
+            _check_finite(factors, f"{source}: tensor {stored[kind]!r}", f"{kind} head")
         for name in names:
             if arrays[name].ndim == 1:
                 _check_finite(arrays[name][None], f"{source}: tensor {name!r}", "")
-        yield replace(heads, dtypes=dtypes)
+        heads = replace(heads, dtypes=dtypes)
+        yield without_rounding(heads) if leave_out_rounding else heads
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:

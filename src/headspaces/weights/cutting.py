@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Shaped
 
 from headspaces.errors import InputError
 from headspaces.geometry.heads import LayerHeads, Norm, NormKind
@@ -54,8 +54,8 @@ def cut_layer(
 
 
 def rows_of_heads(
-    split: str, shape: Shape, kind: str, matrix: Float[np.ndarray, "rows d_model"]
-) -> Float[np.ndarray, "head d_head d_model"]:
+    split: str, shape: Shape, kind: str, matrix: Shaped[np.ndarray, "rows columns"]
+) -> Shaped[np.ndarray, "head d_head columns"]:
     """Cut the rows of a projection, separate or fused (:attr:`Layout.split`), into the heads of one kind."""
     n_query, n_kv, d_head = shape.n_query_heads, shape.n_kv_heads, shape.d_head
     if split == "heads":

@@ -7,7 +7,7 @@ read it without the table: a new row of it reruns nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -92,3 +92,8 @@ def layer_tensors(layout: Layout, prefix: str, layer: int, kinds: str) -> list[s
     if layout.write_norm and "O" in kinds:
         wanted.append(layout.write_norm)
     return list(dict.fromkeys(prefix + layout.layer.format(layer=layer) + name for name in wanted))
+
+
+def tensors_by_kind(layout: Layout, prefix: str, layer: int, kinds: Iterable[str]) -> dict[str, str]:
+    """Name of the tensor that holds each kind of one layer; fused kinds share one."""
+    return {kind: prefix + layout.layer.format(layer=layer) + layout.tensor(kind) for kind in kinds}

@@ -62,9 +62,18 @@ def read_headers(source: str, kinds: str = KINDS, *, path: str | Path | None = N
         raise InputError(f"source {source!r}: expected a folder, a .safetensors, a .gguf or a .pt file{_pieces(place)}")
     else:
         raise InputError(
-            f"source {source!r}: {place} does not exist; expected hub:owner/name, a folder, .gguf or .pt file"
+            f"source {source!r}: {place} does not exist{_repository(place)}; expected hub:owner/name, a folder, "
+            ".gguf or .pt file"
         )
     return interpret(_without_experts(source, *found), kinds)
+
+
+def _repository(path: Path) -> str:
+    """Suggest the Hub for a path that reads as the name of a repository."""
+    here = Path.cwd()
+    name = path.absolute()
+    inside = name.relative_to(here).parts if name.is_relative_to(here) else ()
+    return f" (did you mean hub:{'/'.join(inside)}?)" if len(inside) == 2 and not path.parent.exists() else ""
 
 
 def _pieces(path: Path) -> str:

@@ -1,15 +1,16 @@
-"""Tables beyond the papers: the spread against the null model of the spaces alone."""
+"""Tables beyond the papers: the spread against the null model of the spaces alone, and what makes the spread."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from headspaces.geometry.spread_sources import REMOVED
 from headspaces.geometry.statistics import above_all, mean_ratio, spread_ratio
 from headspaces.nulls.significance import expected_above_all
-from headspaces.report.results import ModelResults, compare_all
-from headspaces.report.tables.observed import Row
+from headspaces.report.results import Comparison, ModelResults, compare_all
+from headspaces.report.tables.observed import Row, pair_notes
 from headspaces.report.tables.writing import Table
 from headspaces.report.tidy_frames import extremes, tidy
 from headspaces.spaces import SWAP
@@ -45,3 +46,61 @@ def swap(models: Sequence[ModelResults]) -> Table:
             "largest_mean_change": float(np.abs(means - comparison.mean)[:, defined].max()),
         })  # fmt: skip
     return Table(tidy(columns, rows), tuple(notes))
+
+
+def spread_sources(models: Sequence[ModelResults]) -> Table:
+    """Say how much of a layer's mean and spread is left without shared directions, and without single coordinates."""
+    columns = "model scope spaces layer removed n_removed mean_left spread_left"
+    rows: list[Row] = []
+    for comparison in _with_sources(models):
+        overlaps, before = comparison.model.overlaps, {"mean": comparison.mean, "spread": comparison.spread}
+        for removed in ("directions", "coordinates"):
+            left = {
+                statistic: _over(overlaps[f"sources/{comparison.spaces}/{removed}_{statistic}"], value[:, None])
+                for statistic, value in before.items()
+            }
+            for layer, at in np.ndindex(left["mean"].shape):
+                place: Row = {"layer": layer, "removed": removed, "n_removed": REMOVED[at]}
+                values = {f"{statistic}_left": part[layer, at] for statistic, part in left.items()}
+                rows.append({**comparison.names, **place, **values})
+    frame = tidy(columns, rows)
+    by = ["model", "scope", "spaces", "removed", "n_removed"]
+    medians = frame.drop(columns="layer").groupby(by, sort=False).median().reset_index()
+    return Table(frame, pair_notes(compare_all(models, "within")), medians, "medians over the layers")
+
+
+def layer_spectra(models: Sequence[ModelResults]) -> Table:
+    """Say of every layer how uneven its maps are: singular values, the norm's gain, the closest pair's direction."""
+    columns = """model scope spaces layer singular_first singular_second singular_p95 singular_median singular_p5
+                 gain_max gain_median participation"""
+    rows: list[Row] = []
+    for comparison in _with_sources(models):
+        overlaps = comparison.model.overlaps
+        singular = overlaps[f"sources/{comparison.spaces}/singular_values"]
+        quantiles = dict(zip(("p5", "median", "p95"), np.quantile(singular, (0.05, 0.5, 0.95), axis=1)))
+        reads = comparison.spaces != "O"
+        for layer, values in enumerate(singular):
+            rows.append({
+                **comparison.names, "layer": layer,
+                "singular_first": values[0], "singular_second": values[1] if len(values) > 1 else np.nan,
+                **{f"singular_{name}": quantile[layer] for name, quantile in quantiles.items()},
+                **{name: overlaps[f"sources/{name}"][layer] for name in ("gain_max", "gain_median") if reads},
+                "participation": overlaps[f"sources/{comparison.spaces}/participation"][layer],
+            })  # fmt: skip
+    frame = tidy(columns, rows)
+    medians = frame.drop(columns="layer").groupby(["model", "scope", "spaces"], sort=False).median().reset_index()
+    return Table(frame, (), medians, "medians over the layers")
+
+
+def _with_sources(models: Sequence[ModelResults]) -> Iterator[Comparison]:
+    """Go through the comparisons within layers whose sources were computed."""
+    for comparison in compare_all(models, "within"):
+        if f"sources/{comparison.spaces}/participation" in comparison.model.overlaps:
+            yield comparison
+
+
+def _over(left: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Part that is left; NaN where there was nothing."""
+    shape = np.broadcast_shapes(left.shape, before.shape)
+    part: np.ndarray = np.divide(left, before, out=np.full(shape, np.nan), where=before > 0)
+    return part

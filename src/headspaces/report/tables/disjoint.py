@@ -39,7 +39,8 @@ def direct_sum(models: Sequence[ModelResults]) -> Table:
                 model.overlaps[f"direct_sum/{kind}/{name}"]
                 for name in ("deficiency", "lambda_min", "condition", "random_condition")
             )
-            notes += _rounding(f"{model.name}, {kind}", model.overlaps.get(f"within_rounding/{kind}", np.zeros((0, 0))))
+            counts = model.overlaps.get(f"within_rounding/{kind}", np.zeros((0, 0)))
+            notes += _rounding(f"{model.name}, {kind}", counts, model.attributes.get("leave_out_rounding", False))
             notes += _marginal(f"{model.name}, {kind}", condition, random, model.attributes["rank_rtol"])
             width, d_model = ranks.shape[1] * model.attributes["d_head"], model.attributes["d_model"]
             rows.append({
@@ -53,15 +54,17 @@ def direct_sum(models: Sequence[ModelResults]) -> Table:
     return Table(tidy(columns, rows), tuple(notes))
 
 
-def _rounding(name: str, counts: np.ndarray) -> list[str]:
+def _rounding(name: str, counts: np.ndarray, left_out: bool) -> list[str]:
     """Say how many directions the storage of the weights may have made."""
     if np.any(counts < 0):
         return [f"{name}: how the stored type rounds is not known, so directions within its rounding are not counted."]
-    note = (
-        f"{name}: {int(counts.sum())} directions of {np.count_nonzero(counts)} heads are within the rounding of the "
-        "stored weights: the ranks count them, and another type of storage would give others."
+    what = (
+        "they are left out of the spaces (leave_out_rounding)."
+        if left_out
+        else "the ranks count them, and another type of storage would give others (leave_out_rounding leaves them out)."
     )
-    return [note] if np.any(counts) else []
+    many = f"{int(counts.sum())} directions of {np.count_nonzero(counts)} heads are within the rounding"
+    return [f"{name}: {many} of the stored weights: {what}"] if np.any(counts) else []
 
 
 def _marginal(name: str, condition: np.ndarray, random: np.ndarray, rtol: float) -> list[str]:

@@ -9,15 +9,18 @@ from headspaces.report.tables import (
     against_nulls,
     beyond,
     conditions,
+    connections,
     disjoint,
     observed,
     on_text,
     own_spaces,
     pk,
     series,
+    sure,
 )
 from headspaces.study import items
 
 TABLES = items.functions_of(
-    items.TABLES, (observed, against_nulls, beyond, conditions, disjoint, on_text, own_spaces, pk, series)
+    items.TABLES,
+    (observed, against_nulls, beyond, conditions, connections, disjoint, on_text, own_spaces, pk, series, sure),
 )

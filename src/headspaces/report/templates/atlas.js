@@ -823,7 +823,8 @@ function choose(condition, pair, jump = false) {
   showDetail();
   showPair();
   showTable();
-  history.replaceState(null, "", `#${state.spaces}.${condition}.${pair === null ? "" : pair}`);
+  const [layer, later] = current().conditions[condition], [head, other] = pair === null ? ["", ""] : current().pairs[pair];
+  history.replaceState(null, "", `#${[state.spaces, layer, head, later, other].join(".")}`);
   if (jump) { $("pair").scrollIntoView({ block: "nearest" }); }
 }
 
@@ -833,6 +834,19 @@ function chooseComparison(spaces) {
   const comparison = current(), flat = comparison.strongest.index[0];
   if (flat === undefined) choose(0, null);
   else choose(Math.floor(flat / comparison.pairs.length), flat % comparison.pairs.length);
+}
+
+/** Choose what an address names, as in OK.16.0.17.1: spaces, then layer and head of one side and of the other. */
+function chooseAddress(address) {
+  const [spaces, ...numbers] = address.split("."), [layer, head, later, other] = numbers.map((text) => (text === "" ? NaN : +text));
+  const comparison = comparisons[spaces], condition = comparison && comparison.conditionAt.get(layer * data.layers + later);
+  if (condition === undefined) return false;
+  state.spaces = spaces;
+  $("comparison").value = spaces;
+  refreshQuantities();
+  const pair = head < comparison.rows && other < comparison.columns ? comparison.pairAt(head, other) : undefined;
+  choose(condition, pair ?? strongestOf(comparison, condition));
+  return true;
 }
 
 function startNotes() {
@@ -905,13 +919,8 @@ function start() {
   document.querySelectorAll("form").forEach((form) => form.addEventListener("submit", (event) => event.preventDefault()));
   startFiles();
   startGraph();
-  const [spaces, condition, pair] = location.hash.slice(1).split(".");
-  if (comparisons[spaces] && comparisons[spaces].conditions[condition]) {
-    state.spaces = spaces;
-    $("comparison").value = spaces;
-    refreshQuantities();
-    choose(+condition, comparisons[spaces].pairs[pair] ? +pair : strongestOf(comparisons[spaces], +condition));
-  } else chooseComparison(names[0]);
+  if (!chooseAddress(location.hash.slice(1))) chooseComparison(names[0]);
+  addEventListener("hashchange", () => chooseAddress(location.hash.slice(1)));
   showDepth();
 }
 

@@ -1,4 +1,4 @@
-// Sorting of tables. Cells are moved, never rewritten: names cannot become markup.
+// Sorting and unfolding. Cells are moved, never rewritten: names cannot become markup.
 
 /** Compare two cells: numbers by their key, text as a person would; what is missing comes last in both directions. */
 function compareCells(one, other, numeric, direction) {
@@ -25,4 +25,18 @@ for (const heading of document.querySelectorAll("thead th")) {
   heading.append(button);
   button.addEventListener("click", () => sortBy(heading));
 }
+
+/** Unfold what an address points at: a folded table says nothing. */
+function unfold() {
+  for (let node = $(decodeURIComponent(location.hash.slice(1))); node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
+}
+
+$("unfold").onclick = () => {
+  const open = $("unfold").getAttribute("aria-pressed") === "false";
+  for (const node of document.querySelectorAll("details")) node.open = open || node.classList.contains("group");
+  $("unfold").setAttribute("aria-pressed", open);
+  $("unfold").textContent = open ? "Fold all" : "Unfold all";
+};
+addEventListener("hashchange", unfold);
+unfold();
 startTheme();

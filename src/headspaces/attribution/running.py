@@ -1,0 +1,133 @@
+"""Running models for attribution: one of transformers, or the toy model, with its heads and their hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from headspaces.activations.forward_pass import find_modules, load_model
+from headspaces.activations.hooks import WatchedLayer
+from headspaces.activations.response import LayerActivations
+from headspaces.activations.toy_model import ToyModel, is_toy, load_toy
+from headspaces.attribution.reads import LayerReads
+from headspaces.errors import InputError
+from headspaces.geometry.heads import LayerHeads
+from headspaces.spaces import Shape
+from headspaces.threads import worker_count
+from headspaces.weights.layout import Layout
+from headspaces.weights.layouts import LAYOUTS
+
+
+@dataclass(frozen=True)
+class RunningModel:
+    """A model and its heads, ready to run with gradients.
+
+    ``logits`` runs one sequence; ``layout`` and ``prefix`` say where the layers' modules are; ``scale`` is what the
+    model multiplies its attention's writes by; ``tokenizer`` is None for the toy model; ``longest`` is the most tokens
+    of a sequence, None where there is no limit.
+    """
+
+    module: torch.nn.Module
+    logits: Callable[[Int[Tensor, " token"]], Tensor]
+    heads: Sequence[LayerHeads]
+    layout: Layout
+    prefix: str
+    scale: float
+    tokenizer: Any
+    longest: int | None
+    where: str
+
+    def __post_init__(self) -> None:
+        """Take gradients with respect to reads alone: those of parameters would cost as much again."""
+        self.module.requires_grad_(False)
+        torch.set_num_threads(worker_count())
+
+    @property
+    def shape(self) -> Shape:
+        """Numbers of layers and heads, and widths."""
+        n_heads, d_model, d_head = self.heads[0].factors["O"].shape
+        return Shape(len(self.heads), d_model, n_heads, len(self.heads[0].factors["K"]), d_head)
+
+    @property
+    def known_tokens(self) -> Int[np.ndarray, " known"]:
+        """Tokens that random sequences are made of: all but the special ones."""
+        if self.tokenizer is None:
+            return np.arange(self.module.config.vocab_size)  # type: ignore[union-attr]
+        special = set(self.tokenizer.all_special_ids)
+        n_known = min(len(self.tokenizer), len(self.module.get_output_embeddings().weight))  # type: ignore[operator]
+        return np.array([token for token in range(n_known) if token not in special])
+
+    def layer_name(self, layer: int) -> str:
+        """Name of a layer's module."""
+        return (self.prefix + self.layout.layer.format(layer=layer)).removesuffix(".")
+
+    def reads(self, layer: int) -> LayerReads:
+        """Find the projections of a layer."""
+        return LayerReads(self.module, self.layout, self.prefix, self.heads[layer], self.shape)
+
+    def watched(self) -> list[WatchedLayer]:
+        """Make the hooks that keep what heads put out and norms read; every token counts."""
+        return [WatchedLayer(self.module, self.layout, self.prefix, layer, 0, self.where) for layer in self.heads]
+
+    @contextmanager
+    def watching(self, watched: Sequence[WatchedLayer]) -> Iterator[None]:
+        """Let the hooks listen."""
+        with ExitStack() as hooks:
+            for layer in watched:
+                hooks.enter_context(layer.listening())
+            yield
+
+    def taken(self, watched: Sequence[WatchedLayer]) -> list[LayerActivations]:
+        """Take what the hooks have kept since they were last asked."""
+        kept = [layer.result(self.scale) for layer in watched]
+        for layer in watched:
+            layer.forget()
+        return kept
+
+    def run(self, tokens: Int[np.ndarray, " token"]) -> Tensor:
+        """Run one sequence; raises :class:`InputError` if it is longer than the model's context."""
+        if self.longest is not None and len(tokens) > self.longest:
+            raise InputError(
+                f"{self.where}: sequences of {len(tokens)} tokens, but the model's context has {self.longest}; take "
+                "shorter ones"
+            )
+        return self.logits(torch.from_numpy(tokens))
+
+
+def running(model: Any, tokenizer: Any, heads: Sequence[LayerHeads], where: str) -> RunningModel:
+    """Make a causal language model of transformers ready; raises :class:`InputError` as its forward pass does."""
+    layout, prefix, scale = find_modules(model, where)
+    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+
+    def logits(tokens: Tensor) -> Tensor:
+        found: Tensor = model(tokens[None], use_cache=False).logits[0]
+        return found
+
+    return RunningModel(model, logits, heads, layout, prefix, scale, tokenizer, longest, where)
+
+
+def running_toy(model: ToyModel, heads: Sequence[LayerHeads], where: str) -> RunningModel:
+    """Make a toy model ready: its names are GPT-2's."""
+    longest = model.config.n_positions
+    return RunningModel(
+        model, lambda tokens: model(tokens[None])[0][0], heads, LAYOUTS["gpt2"], "", 1.0, None, longest, where
+    )
+
+
+def open_running(checkpoint: str, heads: Sequence[LayerHeads], where: str) -> RunningModel:
+    """Load a model and make it ready.
+
+    ``checkpoint`` is a folder, one of the toy model too, a ``.gguf`` file, or ``hub:owner/name[@revision]``; ``heads``
+    are those of all layers in order; ``where`` the model's name, for messages. Raises :class:`InputError` if the model
+    cannot be loaded.
+    """
+    if is_toy(checkpoint):
+        return running_toy(load_toy(checkpoint), heads, where)
+    return running(*load_model(checkpoint, where), heads, where)

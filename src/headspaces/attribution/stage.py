@@ -1,0 +1,163 @@
+"""The stages attribution and ablation: all edges' effects on two losses, and the exact ones of the strongest edges.
+
+The losses are the mean next-token loss on a *text*, and on the second copies of random tokens that repeat (*repeats*):
+there nothing helps but looking back, so that the edges of the induction circuit stand out. The toy model has no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from headspaces.activations.forward_pass import cut_windows
+from headspaces.activations.texts import Text
+from headspaces.attribution.ablation import MEAN, ZERO, Edge, ablate
+from headspaces.attribution.cases import Case, repeated_cases, text_cases
+from headspaces.attribution.first_order import first_order
+from headspaces.attribution.running import RunningModel
+from headspaces.spaces import READS
+
+TEXT, REPEATS = "text", "repeats"
+
+N_SEQUENCES, N_REPEATED = 8, 64
+"""Random sequences, and the tokens that stand in each twice."""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The cases of each loss by its name, and what a file says of them."""
+
+    cases: Mapping[str, Sequence[Case]]
+    facts: Mapping[str, str | int | float]
+
+
+def losses(model: RunningModel, text: Text, n_windows: int, n_tokens: int, seed: int) -> Losses:
+    """Make the cases of both losses; raises :class:`InputError` if the text is shorter than the windows."""
+    cases: dict[str, Sequence[Case]] = {}
+    facts: dict[str, str | int | float] = {}
+    before = np.array([], dtype=np.int64)
+    if model.tokenizer is not None:
+        windows = cut_windows(model.tokenizer, text, n_windows, n_tokens)
+        before = windows.before
+        cases[TEXT] = text_cases(windows)
+        facts |= {"text_source": text.source, "text_version": text.version, "text_sha256": text.sha256}
+        facts |= windows.facts()
+    n_repeated = N_REPEATED
+    if model.longest is not None:
+        n_repeated = min(n_repeated, (model.longest - len(before)) // 2)
+    cases[REPEATS] = repeated_cases(
+        model.known_tokens, before, n_sequences=N_SEQUENCES, n_repeated=n_repeated, seed=seed
+    )
+    return Losses(cases, facts | {"n_sequences": N_SEQUENCES, "n_repeated": n_repeated, "seed": seed})
+
+
+def prefix(loss: str) -> str:
+    """Where the arrays of a loss stand in the attribution file: those of the text at its root."""
+    return "" if loss == TEXT else f"{loss}/"
+
+
+def attribution(model: RunningModel, chosen: Losses) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """All arrays of the attribution file, and its attributes ``loss_text`` and ``loss_repeats`` in nats per token.
+
+    They are those of :func:`headspaces.attribution.first_order.first_order`, for the text as they are, for repeats
+    under ``repeats/``.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    values: dict[str, float] = {}
+    for loss, cases in chosen.cases.items():
+        found, values[f"loss_{loss}"] = first_order(model, cases)
+        arrays |= {prefix(loss) + name: array for name, array in found.items()}
+    return arrays, values
+
+
+@dataclass(frozen=True)
+class ChosenEdge:
+    """An edge, the score by which it is among the strongest, and another of the same layers and kind at random."""
+
+    edge: Edge
+    chosen_by: str
+    matched: Edge
+
+
+def choose_edges(
+    scores: Mapping[str, Mapping[str, Float[np.ndarray, "writer_layer reader_layer writer_head reader_head"]]],
+    n_strongest: int,
+    seed: int,
+) -> list[ChosenEdge]:
+    """Choose the strongest edges of each kind of read by the size of each score, given by score and kind.
+
+    An edge that two scores choose stands twice, with the same matched one. A layer pair with a single edge of a kind
+    has no other: the edge is matched with itself.
+    """
+    rng = np.random.default_rng(seed)
+    chosen, matches = [], {}
+    for score, by_kind in scores.items():
+        for kind, values in by_kind.items():
+            for edge in _strongest(kind, np.abs(values), n_strongest):
+                if edge not in matches:
+                    matches[edge] = _matched(edge, values.shape[2:], rng)
+                chosen.append(ChosenEdge(edge, score, matches[edge]))
+    return chosen
+
+
+def _strongest(kind: str, sizes: np.ndarray, n_strongest: int) -> list[Edge]:
+    indices = np.argwhere(np.isfinite(sizes))
+    order = np.argsort(-sizes[tuple(indices.T)], kind="stable")[:n_strongest]
+    return [
+        Edge(kind, writer_layer, writer_head, reader_layer, reader_head)
+        for writer_layer, reader_layer, writer_head, reader_head in indices[order].tolist()
+    ]
+
+
+def _matched(edge: Edge, n_heads: tuple[int, ...], rng: np.random.Generator) -> Edge:
+    others = [
+        edge._replace(writer_head=writer, reader_head=reader)
+        for writer in range(n_heads[0])
+        for reader in range(n_heads[1])
+        if (writer, reader) != (edge.writer_head, edge.reader_head)
+    ]
+    return others[rng.integers(len(others))] if others else edge
+
+
+def ablation(
+    model: RunningModel, chosen: Losses, effects: Mapping[str, np.ndarray], edges: Sequence[ChosenEdge]
+) -> dict[str, np.ndarray]:
+    """All arrays of the ablation file: exact changes of the first loss that the model has, by edge and window.
+
+    ``effects`` are the arrays of the attribution file. Returns ``kind``, ``chosen_by``, ``writer_layer``,
+    ``writer_head``, ``reader_layer``, ``reader_head``, ``first_order``; ``zero`` and ``mean``: without the write, and
+    with its mean in its place; ``random_writer_head``, ``random_reader_head`` and ``random_zero`` of the matched edge.
+    """
+    loss, cases = next(iter(chosen.cases.items()))
+    own = list(dict.fromkeys(one.edge for one in edges))
+    zero, mean = (dict(zip(own, rows, strict=True)) for rows in ablate(model, cases, own, (ZERO, MEAN)))
+    others = [edge for edge in dict.fromkeys(one.matched for one in edges) if edge not in zero]
+    of_others = dict(zip(others, ablate(model, cases, others)[0], strict=True)) if others else {}
+    names = ("writer_layer", "writer_head", "reader_layer", "reader_head")
+    arrays = {name: np.array([getattr(one.edge, name) for one in edges]) for name in names}
+    arrays["kind"] = np.array([one.edge.kind.encode() for one in edges])
+    arrays["chosen_by"] = np.array([one.chosen_by.encode() for one in edges])
+    arrays["random_writer_head"] = np.array([one.matched.writer_head for one in edges])
+    arrays["random_reader_head"] = np.array([one.matched.reader_head for one in edges])
+    arrays["first_order"] = np.array([
+        effects[f"{prefix(loss)}{kind}/effect"][writer_layer, reader_layer, writer_head, reader_head]
+        for kind, writer_layer, writer_head, reader_layer, reader_head in (one.edge for one in edges)
+    ])
+    arrays["zero"] = np.stack([zero[one.edge] for one in edges])
+    arrays["mean"] = np.stack([mean[one.edge] for one in edges])
+    arrays["random_zero"] = np.stack([(zero | of_others)[one.matched] for one in edges])
+    return arrays
+
+
+def scores_to_choose_by(
+    effects: Mapping[str, np.ndarray], overlaps: Mapping[str, np.ndarray], loss: str
+) -> dict[str, dict[str, np.ndarray]]:
+    """The scores whose strongest edges are ablated, by name and kind, from the attribution and overlaps files."""
+    names = {"rho": "rho", "weighted": "weighted", "simple_cs": "simple_composition"}
+    found = {"first_order": {kind: effects[f"{prefix(loss)}{kind}/effect"] for kind in READS}}
+    for score, dataset in names.items():
+        found[score] = {kind: overlaps[f"cross/O{kind}/{dataset}"] for kind in READS}
+    return found
