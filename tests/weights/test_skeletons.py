@@ -16,7 +16,7 @@ from headspaces.costs.stages import Workload
 from headspaces.errors import InputError
 from headspaces.library.description import describe
 from headspaces.spaces import KINDS, Shape
-from headspaces.study.configuration import own_model
+from headspaces.study.own_models import own_model
 from headspaces.weights.blocks import read_block
 from headspaces.weights.fetch import fetch_block
 from headspaces.weights.headers_file import write_headers
