@@ -109,7 +109,7 @@ class Study:
 
     def table(self) -> None:
         read = {stage: self.results / f"{stage}/m.h5" for stage in ("overlaps", "nulls")}
-        targets = [self.results / f"report/table4.{suffix}" for suffix in ("csv", "md", "tex")]
+        targets = [self.results / f"report/table4.{suffix}" for suffix in ("csv", "md", "tex", "json")]
         write_table("table4", TABLES["table4"]([read_results("m", read)]), *targets)
 
     def run(self, name: str) -> tuple[int, str]:
