@@ -45,7 +45,17 @@ TRAINED = [series.trained for series in SERIES.values() if series.trained]
 CHECKPOINTS = {model.checkpoint: model for model in (*TRAINED, *KNOWN.values())}
 SETTINGS = STUDY.settings
 TEXT = re.sub(r"[^A-Za-z0-9._-]+", "-", SETTINGS["activations"]["text"]).strip("-.")
-STAGES = ["overlaps", "nulls", "self_heads", "activations", "affinity", "attention"]
+STAGES = [
+    "overlaps",
+    "nulls",
+    "orthonormal",
+    "self_heads",
+    "activations",
+    "affinity",
+    "attention",
+    "attribution",
+    "ablation",
+]
 
 
 def models_with(item):
@@ -69,6 +79,7 @@ def models_with(item):
 TABLES = {name: item for name, item in items.TABLES.items() if models_with(item)}
 FIGURES = {name: item for name, item in items.FIGURES.items() if models_with(item)}
 PUBLISHED = os.path.join(ROOT, "config/published.tsv")
+REFERENCE = os.path.join(ROOT, "config/reference.tsv")
 
 
 wildcard_constraints:
@@ -96,6 +107,16 @@ def blocks(stage, suffix):
         model = KNOWN[wildcards.model]
         name = model.checkpoint if stage == "weights" else model.name
         return [f"results/{stage}/{name}/{block}.{suffix}" for block in model.blocks]
+
+    return files
+
+
+def stage_file(stage):
+    """A stage's file of a model that has the stage."""
+
+    def files(wildcards):
+        has = stage in STUDY.stages_of(wildcards.model)
+        return f"results/{stage}/{wildcards.model}.h5" if has else []
 
     return files
 

@@ -57,19 +57,23 @@ class Study:
         """By stage, the models that it is left out for, each with the reason; the others have it."""
         reads = {name: model for name, model in self.models.items() if set(model.kinds) != set(KINDS)}
         partial = {name: f"only the kinds {model.kinds} are analysed" for name, model in reads.items()}
+        not_run = {name: why for name, model in self.models.items() if (why := self._why_not_run(model))}
+        # The toy model is run without a text, but waits for it.
+        not_the_toy = {
+            name: why
+            for name, why in not_run.items()
+            if why == NO_TEXT or not self.models[name].source.startswith("toy:")
+        }
         return {
             "overlaps": {},
             "nulls": {},
+            "orthonormal": {},
             "self_heads": partial,
             "affinity": partial,
-            "activations": (
-                not_run := {name: why for name, model in self.models.items() if (why := self._why_not_run(model))}
-            ),
-            "attention": {
-                name: why
-                for name, why in not_run.items()
-                if why == NO_TEXT or not self.models[name].source.startswith("toy:")
-            },
+            "activations": not_run,
+            "attention": not_the_toy,
+            "attribution": not_the_toy,
+            "ablation": not_the_toy,
         }
 
     @property

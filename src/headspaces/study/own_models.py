@@ -44,6 +44,7 @@ def own_model(source: str, headers: Headers | None = None, checkpoint: str = "")
         Name of its weights in the results, where a repository's headers may be known already.
     """
     from headspaces.weights.headers_file import load_headers
+    from headspaces.weights.layouts import of_several_parts
     from headspaces.weights.source import read_headers
 
     # A repository's headers are asked for once: jobs on nodes without a network start from the file.
@@ -64,9 +65,10 @@ def own_model(source: str, headers: Headers | None = None, checkpoint: str = "")
         note="; ".join(headers.notes),
     )
     small = model.bases_bytes < SMALL_BYTES
+    runs = not of_several_parts(headers.config) if source.startswith("hub:") else True
     return replace(
         model,
-        activations="yes" if small or not source.startswith("hub:") else "",
+        activations="yes" if runs and (small or not source.startswith("hub:")) else "",
         nulls_dtype="float64" if small else "float32",
         bases_dtype="float64" if model.bases_bytes < 8 * SMALL_BYTES else "float32",
     )
