@@ -65,7 +65,7 @@ def own_model(source: str, headers: Headers | None = None, checkpoint: str = "")
         note="; ".join(headers.notes),
     )
     small = model.bases_bytes < SMALL_BYTES
-    runs = not of_several_parts(headers.config) if source.startswith("hub:") else True
+    runs = not of_several_parts(headers.checkpoint.config) if source.startswith("hub:") else True
     return replace(
         model,
         activations="yes" if runs and (small or not source.startswith("hub:")) else "",
