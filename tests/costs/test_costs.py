@@ -10,8 +10,9 @@ import pytest
 from safetensors.numpy import save_file
 from support.project import ROOT
 
+from headspaces.costs.cost import MIB, Workload
 from headspaces.costs.requests import gpu_mb, memory_mb, minutes, n_threads, stage_cost
-from headspaces.costs.stages import MIB, STAGES, Workload
+from headspaces.costs.stages import STAGES
 from headspaces.geometry import kernel, pairs
 from headspaces.spaces import Shape
 from headspaces.study.models import Model, read_models
