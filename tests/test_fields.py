@@ -29,7 +29,7 @@ N_SAMPLES = 7
 SIZES = {
     "layer": 5, "head": 4, "kv_head": 2, "d_model": 24, "direction": 3, "sample": N_SAMPLES, "head_pair": 6,
     "kv_head_pair": 1, "random_pair": 100, "source_kind": 4, "target_kind": 4, "head_class": 1,
-    "removed": 4, "head_singular": 12, "kv_head_singular": 6,
+    "edge": 8, "window": 9, "removed": 4, "head_singular": 12, "kv_head_singular": 6,
 }  # fmt: skip
 
 
@@ -62,6 +62,11 @@ def shard(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
     return null_shard(run, "rotation", range(N_SAMPLES))
 
 
+def shard_without_pairs(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
+    run = NullRun(lambda layer, kind: layers[layer].factors[kind], SHAPE, "OQKV", "m", 0)
+    return null_shard(run, "rotation", range(N_SAMPLES))
+
+
 def swap_start(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
     return burnt_in(bases(layers), 0, seed=0, model="m", burn_in=1, dtype="float64")
 
@@ -91,9 +96,30 @@ MADE: dict[str, Callable[[list[LayerHeads]], dict[str, np.ndarray]]] = {
     "swap-start": swap_start,
     "null-shard": lambda layers: shard(layers) | swap_shard(layers),
     "nulls": lambda layers: shard(layers) | swap_shard(layers) | random_reference(SHAPE, "OQKV", "m", 0, N_SAMPLES),
+    "orthonormal": shard_without_pairs,
     "self_heads": lambda layers: self_heads([bases(layers)], seed=0, model="m"),
     "affinity": scores,
     "activations": activations,
+    "attribution": lambda _: {
+        start + name: values
+        for start in ("", "repeats/")
+        for name, values in {
+            **{
+                f"{kind}/{name}": np.zeros((5, 5, 4, SHAPE.n_heads(kind)))
+                for kind in "QKV"
+                for name in ("effect", "absolute", "window_effect_sd")
+            },
+            **{f"{kind}/gradient_norm": np.zeros((5, SHAPE.n_heads(kind))) for kind in "QKV"},
+            "O/write_norm": np.zeros((5, 4)),
+        }.items()
+    },
+    "ablation": lambda _: {
+        **{name: np.full(8, b"Q") for name in ("kind", "chosen_by")},
+        **{f"{role}_{of}": np.zeros(8, int) for role in ("writer", "reader") for of in ("layer", "head")},
+        **{f"random_{role}_head": np.zeros(8, int) for role in ("writer", "reader")},
+        **{name: np.zeros((8, 9)) for name in ("zero", "mean", "random_zero")},
+        "first_order": np.zeros(8),
+    },
     "attention": lambda _: {
         "identity": np.zeros((5, 4)),
         "top_tokens": np.zeros((5, 4, 10), int),

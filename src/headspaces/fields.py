@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -109,6 +109,15 @@ _NULLS = (
     Field("pairs/{X}/layer", (), "", "that layer: the upper median of the layers' observed spreads"),
 )  # fmt: skip
 
+_EFFECTS = (
+    Field("{Y}/effect", _QUERY_TO, "nat", "A, the first-order effect of the edge on the mean loss" + _LATER),
+    Field("{Y}/absolute", _QUERY_TO, "nat", "sum over tokens of the effect's absolute values" + _LATER),
+    Field("{Y}/window_effect_sd", _QUERY_TO, "nat", "standard deviation (ddof = 1) of the windows' effects" + _LATER),
+    Field("{Y}/gradient_norm", ("layer", "{Y}"), "nat", "root mean square norm of the loss' gradient at the read"),
+    Field("O/write_norm", ("layer", "head"), "1", "root mean square norm of the head's write"),
+)
+"""Of the loss on the text; those of the loss on second copies of random tokens stand under ``repeats/``."""
+
 FIELDS: Mapping[str, tuple[Field, ...]] = {
     "bases": (
         Field(
@@ -155,6 +164,7 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("random/sd", (), "1", "its standard deviation, in closed form"),
         Field("random/rho", ("random_pair",), "1", "rho of independent pairs of random subspaces"),
     ),
+    "orthonormal": tuple(field for field in _NULLS if not re.match("pairs/|.*/(max|skewness)$", field.name)),
     "self_heads": (
         Field("{X}{Y}/rho", ("layer", "{X}", "{Y}"), "1", "overlap of all pairs within the layer"),
         Field("{X}{Y}/own", ("layer",), "1", "mean over heads of the overlap of a head's own two spaces"),
@@ -190,6 +200,25 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
             "tokens whose unembedding lies closest to the write space, the closest first",
         ),
         Field("top_token_texts", ("layer", "head", "top"), "", "their texts, UTF-8"),
+    ),
+    "attribution": (
+        *_EFFECTS,
+        *(replace(field, name=f"repeats/{field.name}", meaning=f"{field.meaning} (repeats)") for field in _EFFECTS),
+    ),
+    "ablation": (
+        Field("kind", ("edge",), "", "kind of the read: Q, K or V"),
+        Field("chosen_by", ("edge",), "", "score by which the edge is among the strongest of its kind"),
+        *(
+            Field(f"{role}_{of}", ("edge",), "", f"{of} of the {role}; key-value heads read K and V")
+            for role in ("writer", "reader")
+            for of in ("layer", "head")
+        ),
+        Field("random_writer_head", ("edge",), "", "writer of a random edge of the same layers and kind"),
+        Field("random_reader_head", ("edge",), "", "its reader"),
+        Field("first_order", ("edge",), "nat", "effect A of the edge; ablation changes the loss by about -A"),
+        Field("zero", ("edge", "window"), "nat", "change of the window's loss without the write at this read"),
+        Field("mean", ("edge", "window"), "nat", "the same with the write's mean over the window in its place"),
+        Field("random_zero", ("edge", "window"), "nat", "change of the loss without the random edge"),
     ),
     "affinity": (
         Field("pk/{X}{Y}", _SOURCE_TO, "1", "projection kernel" + _LATER),
@@ -229,6 +258,7 @@ DIMENSIONS: Mapping[str, str] = {
     "head_singular": "singular value of query heads' maps, the largest first",
     "kv_head_singular": "singular value of key-value heads' maps, the largest first",
     "source_kind": "kind of the source", "target_kind": "kind of the target",
+    "edge": "chosen edge", "window": "window of the text, or sequence",
 }  # fmt: skip
 """What is counted along a dimension; ``other_``, ``writer_``, … stand before the heads' of a second axis."""
 
@@ -250,6 +280,7 @@ _COUNTED_BY_OF = {
     "bases": {"layer": "block_layers"},
     "null-shard": {"sample": "n_samples"},
     "nulls": {"sample": "samples"},
+    "orthonormal": {"sample": "samples"},
 }
 """And those of one kind of file."""
 
@@ -288,6 +319,9 @@ def _lines() -> Iterator[str]:
         yield f"### `{kind}`\n"
         if kind == "null-shard":
             yield "The fields of `nulls` but `random/`, for one null model and some samples.\n"
+            continue
+        if kind == "orthonormal":
+            yield "The fields of `nulls` of RW's null models, of orthonormal columns, but `random/` and `pairs/`.\n"
             continue
         yield "| dataset | dimensions | unit | meaning |"
         yield "|---|---|---|---|"

@@ -159,14 +159,17 @@ def test_the_console_is_quiet_unless_another_is_asked_for(asked, quiet, monkeypa
 def test_the_last_line_is_where_the_report_is(tmp_path):
     tables = tmp_path / "tables"
     tables.mkdir()
-    (tables / "table3.csv").write_text("model,d_head,isotropic\nm,64,0.125\n")
-    (tables / "pk_edges.csv").write_text(
-        "model,type,source_layer,source_head,target_layer,target_head,pk,rank\nm,OQ,1,2,3,4,24,1\nm,OK,4,11,5,1,40,1\n"
-    )
+    columns = "model rank spaces writer_layer writer_head reader_layer reader_head rho isotropic_ratio"
+    rows = ["m 1 OK 4 11 5 1 0.6146 7.375 Previous,Induction", "m 2 OQ 1 2 3 4 0.5 6 ,", "n 1 OV 0 1 2 3 0.25 2 ,"]
+    lines = [columns + " writer_class reader_class", *rows]
+    text = "\n".join(line.replace(" ", ",") for line in lines)
+    (tables / "strongest_pairs.csv").write_text(text + "\n")
     left_out = {"overlaps": {}, "activations": {"m": "no tokenizer"}, "attention": {"m": "no tokenizer"}}
     where = "head 4.11 writes where the keys of head 5.1 read"
     assert list(closing_lines(tmp_path / "report.html", left_out)) == [
-        f"strongest connection of m: {where}: PK 40.0 of at most 64, 5.0 times that of random subspaces",
+        f"strongest connection of m: {where}: ρ 0.615, 7.4 times that of random subspaces (Previous → Induction)",
+        "strongest connection of n: head 0.1 writes where the values of head 2.3 read: ρ 0.250, 2.0 times that of "
+        "random subspaces",
         "left out: activations and attention of m: no tokenizer",
         f"report: {tmp_path / 'report.html'}",
     ]

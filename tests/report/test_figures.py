@@ -17,14 +17,18 @@ from matplotlib import style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch
+from matplotlib.text import Text
 from scipy import stats
 from support.project import ROOT
-from support.tiny_results import PAIRS, WRITE_SPREAD, random_model, tiny_model
+from support.tiny_results import PAIRS, WRITE_SPREAD, pk_model, random_model, tiny_model
 
 import headspaces
 from headspaces.report.figures import panels, schematic
-from headspaces.report.figures.drawing import MAKERS, NOTHING, draw_figure, make_figure
+from headspaces.report.figures.drawing import MAKERS, NOTHING, _legend, draw_figure, make_figure
 from headspaces.report.figures.layout import Maker
+from headspaces.report.figures.marks import EDGE_POINTS
 from headspaces.report.figures.numbers import survival
 from headspaces.report.tables.registry import TABLES
 from headspaces.report.tidy_frames import tidy
@@ -391,6 +395,126 @@ def test_nothing_is_cut_and_no_titles_meet(paper, study, name):
     assert not any(one.overlaps(other) for place, one in enumerate(places) for other in places[:place])
     legend_boxes = [text.get_window_extent(renderer) for legend in figure.legends for text in legend.get_texts()]
     assert not any(one.overlaps(other) for one in places for other in legend_boxes)
+
+
+@pytest.fixture(scope="module", params=[*STUDIES, "pk"])
+def full_study(request):
+    """Of every study, and of a model with all that PK's figures show."""
+    return [pk_model()] if request.param == "pk" else STUDIES[request.param]()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_no_text_is_smaller_than_seven_points_in_print(paper, full_study, name):
+    """The figures are as wide as the text of an A4 page: nothing is scaled."""
+    figure = make_figure(name, MAKERS[name](full_study))
+    assert figure.get_figwidth() == 7.0
+    FigureCanvasAgg(figure).draw()
+    texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+    assert texts
+    assert min(text.get_fontsize() for text in texts) >= 7
+
+
+def colours_of(handle):
+    """Colours that a legend's entry shows, as it is drawn."""
+    if isinstance(handle, Line2D):
+        found = [handle.get_color() if handle.get_linestyle() != "None" else handle.get_markerfacecolor()]
+    else:
+        found = list(handle.get_facecolor()) if len(handle.get_facecolor()) else list(handle.get_edgecolor())
+    return [to_rgb(colour) for colour in found]
+
+
+def shape_of(handle):
+    """What tells an entry of the legend from others without its colour: its line, mark, width or filling."""
+    if isinstance(handle, Line2D):
+        marker = handle.get_marker() if handle.get_marker() != "None" else ""
+        return ("line", handle.get_linestyle(), marker, handle.get_linewidth() if not marker else 0)
+    return (type(handle).__name__,)
+
+
+@pytest.mark.parametrize("vision", [None, *DEFICIENT])
+@pytest.mark.parametrize("name", MAKERS)
+def test_entries_of_a_legend_differ_for_every_kind_of_vision(paper, full_study, name, vision):
+    """Entries of one shape, which colour alone tells apart, are far from each other as they are seen."""
+    figure = make_figure(name, MAKERS[name](full_study))
+    entries = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels()):
+            entries.setdefault(label, handle)
+    seen = [(label, shape_of(handle), handle.get_alpha(), colours_of(handle)) for label, handle in entries.items()]
+    for place, (label, shape, alpha, colours) in enumerate(seen):
+        for other_label, other_shape, other_alpha, others in seen[:place]:
+            if shape == other_shape and alpha == other_alpha and colours and others:
+                assert math.dist(lab(colours[0], vision), lab(others[0], vision)) > 15, (label, other_label)
+
+
+def test_every_role_of_a_figure_is_among_those_that_are_compared(paper, full_study):
+    """A colour that stands for something is one of the style's: the scales of colour apart."""
+    known = {to_rgb(panels.colour(role)) for role in panels.ROLES}
+    for name in MAKERS:
+        for axes in make_figure(name, MAKERS[name](full_study)).axes:
+            for handle in axes.get_legend_handles_labels()[0]:
+                assert set(colours_of(handle)) <= known, name
+
+
+def test_edges_are_told_apart_without_colour_and_by_their_weight(paper):
+    data = MAKERS["pk_figure1"]([pk_model()])
+    axes = make_figure("pk_figure1", data).axes[0]
+    arrows = [one for one in axes.patches if isinstance(one, FancyArrowPatch)]
+    lines = {to_rgb(one.get_edgecolor()): one.get_linestyle() for one in arrows}
+    assert len(lines) == len(set(lines.values())) == 3
+    edges = data[(data["item"] == "edge") & (data["method"] == "pk")].sort_values("rank", ascending=False)
+    widths = [one.get_linewidth() for one in arrows]
+    assert stats.spearmanr(widths, edges["score"]).statistic == pytest.approx(1)
+    assert (min(widths), max(widths)) == pytest.approx(EDGE_POINTS)
+
+
+@pytest.mark.parametrize("last", [0, 1, 2, 11, 29, 93])
+def test_ticks_stand_at_layers_that_exist(axes, last):
+    axes.set_xlim(-3, last + 3)
+    panels.whole_ticks(axes, "x", last)
+    ticks = axes.get_xticks()
+    assert ticks[0] == 0
+    assert ticks[-1] <= last
+    assert all(tick == round(tick) for tick in ticks)
+
+
+def test_layer_0_is_below_everywhere(paper):
+    model = pk_model()
+    for name in ("figure9", "pk_figure6", "pk_figure7"):
+        for axes in make_figure(name, MAKERS[name]([model])).axes:
+            if axes.get_ylabel() in ("layer", "writer's layer"):
+                assert not axes.yaxis_inverted()
+
+
+def test_a_diagonal_has_equal_axes(paper):
+    for axes in make_figure("figure4", MAKERS["figure4"]([random_model("m")])).axes:
+        if any(line.get_label() == "equal" and len(set(line.get_xdata())) == 2 for line in axes.lines):
+            assert axes.get_xlim() == axes.get_ylim()
+            assert axes.get_aspect() == 1
+
+
+def test_three_pairs_are_shown_as_three(paper):
+    model = random_model("m", n_query_heads=6, n_kv_heads=3)
+    figure = make_figure("figure2", MAKERS["figure2"]([model]))
+    few = [axes for axes in figure.axes if "3 pairs a layer" in axes.get_title()]
+    assert {axes.get_title()[2] for axes in few} == {"K", "V"}
+    for axes in few:
+        (points,) = [line for line in axes.lines if line.get_label() == "one observed pair"]
+        assert len(points.get_xdata()) == 3
+        assert sorted(points.get_ydata()) == pytest.approx([1 / 3, 2 / 3, 1])
+
+
+@pytest.mark.parametrize("count", range(1, 12))
+def test_no_name_stands_alone_in_a_row_of_the_legend(paper, count):
+    figure = Figure(figsize=(7, 3))
+    axes = figure.add_subplot()
+    for number in range(count):
+        axes.plot([], [], label=f"a name of many letters {number}")
+    _legend(figure, [axes])
+    (legend,) = figure.legends
+    columns = legend._ncols
+    rows = -(-count // columns)
+    assert count == 1 or rows == 1 or count - (rows - 1) * columns > 1 or columns == 2
 
 
 def test_panels_follow_the_models(paper):

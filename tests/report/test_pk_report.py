@@ -13,10 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from support.gpt2_affinity import CLASSES, SCORES, gpt2_affinity, gpt2_layers
 from support.project import ROOT
+from support.tiny_results import PK_NAMES, PK_SHAPE, pk_model
 
-from headspaces.affinity.classes import HeadClasses, class_arrays, classes_by_pattern, read_head_classes
-from headspaces.affinity.run import affinity
-from headspaces.geometry.heads import LayerHeads, Norm
+from headspaces.affinity.classes import class_arrays, classes_by_pattern, read_head_classes
 from headspaces.report.figures import layered, pk_panels
 from headspaces.report.figures.drawing import MAKERS, NOTHING, draw_figure, make_figure
 from headspaces.report.figures.panels import colour
@@ -32,10 +31,7 @@ from headspaces.study.published import compared_as, read_published
 
 ENDS = ("csv", "md", "tex", "json")
 STYLE = ROOT / "config" / "paper.mplstyle"
-TINY = Shape(n_layers=2, d_model=16, n_query_heads=4, n_kv_heads=2, d_head=2)
 GPT2 = Shape(n_layers=12, d_model=768, n_query_heads=12, n_kv_heads=12, d_head=64)
-NAMES = {(0, 1): "Previous Token", (1, 0): "Induction", (1, 3): "Induction", (0, 0): "My own", (0, 2): "Identity"}
-CLASS_SET = HeadClasses("test", NAMES, frozenset(NAMES) - {(0, 2)})
 PUBLISHED = read_published(ROOT / "config" / "published.tsv")
 PK_FIGURES = [name for name in report_items.FIGURES if name.startswith("pk_")]
 PK = [name for name in report_items.TABLES if name.startswith(("pk_", "cs_")) or name in ("head_classes", "identity")]
@@ -43,26 +39,13 @@ PK = [name for name in report_items.TABLES if name.startswith(("pk_", "cs_")) or
 
 @pytest.fixture(scope="module")
 def tiny():
-    rng = np.random.default_rng(4)
-    sizes = {"O": 4, "Q": 4, "K": 2, "V": 2}
-    layers = [
-        LayerHeads(layer, {kind: rng.standard_normal((n, 16, 2)) for kind, n in sizes.items()}, Norm("rmsnorm"))
-        for layer in range(2)
-    ]
-    arrays = affinity([lambda: layers], same_kind=True) | class_arrays(CLASS_SET, TINY)
-    attention = {
-        "identity": np.array([[0.1, 0.2, 0.9, 0.0], [0.3, 0.2, 0.1, 0.0]]),
-        "previous_token": np.array([[0.4, 0.8, 0.0, 0.0], [0.0, 0.0, 0.39, 0.0]]),
-        "induction": np.array([[0.0, 0.0, 0.0, 0.0], [0.7, 0.0, 0.0, 0.6]]),
-        "top_token_texts": np.array([[[b" one", b"$x$", b"\n", b"\xe2\x86\x92"]] * 4] * 2, dtype="S48"),
-    }
-    return ModelResults("t_$1$", asdict(TINY), {}, affinity=arrays, attention=attention)
+    return pk_model()
 
 
 @pytest.fixture
 def bare():
     """A model of which nothing of PK's was computed."""
-    return ModelResults("bare", asdict(TINY), {})
+    return ModelResults("bare", asdict(PK_SHAPE), {})
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +97,7 @@ class TestTables:
 
     def test_an_invariant_form_that_was_not_computed_is_missing(self, tiny):
         arrays = {name: values for name, values in tiny.affinity.items() if "procrustes_invariant" not in name}
-        model = ModelResults("part", asdict(TINY), {}, affinity=arrays)
+        model = ModelResults("part", asdict(PK_SHAPE), {}, affinity=arrays)
         for name in ("pk_table1", "pk_table2"):
             assert rows(name, model, method="procrustes")["pr_auc_invariant"].isna().all()
             assert rows(name, model, method="procrustes")["pr_auc"].notna().all()
@@ -155,12 +138,12 @@ class TestTables:
         assert first[["identity_score", "previous_token_score", "induction_score"]].tolist() == [0.9, 0, 0]
 
     def test_classes_by_pattern_where_none_are_named(self, tiny):
-        unnamed = ModelResults("u", asdict(TINY), {}, affinity={}, attention=tiny.attention)
+        unnamed = ModelResults("u", asdict(PK_SHAPE), {}, affinity={}, attention=tiny.attention)
         assert classes_of(unnamed).names == {
             (0, 0): "Previous Token", (0, 1): "Previous Token", (1, 0): "Induction", (1, 3): "Induction",
             (0, 2): "Identity",
         }  # fmt: skip
-        assert classes_of(tiny).names == NAMES
+        assert classes_of(tiny).names == PK_NAMES
         assert classes_by_pattern(tiny.attention).name == "attention patterns"
 
 
@@ -192,7 +175,16 @@ class TestFigures:
         # A class without a colour of its own takes a free one.
         assert discs[labels["0.0"]] not in {discs[labels[name]] for name in ("0.1", "1.0", "0.2", "0.3")}
         legend = {line.get_label() for line in axes.lines if not line.get_label().startswith("_")}
-        assert legend == {"O→Q", "O→K", "O→V", "Previous Token", "Induction", "Identity", "My own"}
+        assert legend == {
+            "O→Q",
+            "O→K",
+            "O→V",
+            "the wider, the stronger",
+            "Previous Token",
+            "Induction",
+            "Identity",
+            "My own",
+        }
 
     def test_two_layers(self, tiny, axes):
         data = MAKERS["pk_figure4"]([tiny])
@@ -203,7 +195,7 @@ class TestFigures:
         assert np.argmax(widths) == keys["pk"].to_numpy().argmax()
         assert axes.lines[int(np.argmax(widths))].get_xdata()[0] == keys.loc[keys["pk"].idxmax(), "source_head"]
         assert data["isotropic"].iloc[0] == pytest.approx(0.25)
-        deep = ModelResults("deep", asdict(TINY) | {"n_layers": 3}, {}, affinity=tiny.affinity)
+        deep = ModelResults("deep", asdict(PK_SHAPE) | {"n_layers": 3}, {}, affinity=tiny.affinity)
         assert MAKERS["pk_figure4"]([deep]).empty
 
     def test_scatter_counts_every_pair_within_the_limits(self, tiny, axes):
@@ -255,7 +247,9 @@ class TestFigures:
 
     def test_layers_go_up_with_tokens_as_they_are(self, tiny, axes, monkeypatch):
         arrows = []
-        monkeypatch.setattr(layered, "draw_edge", lambda _, points, kind: arrows.append((points[0], points[-1], kind)))
+        monkeypatch.setattr(
+            layered, "draw_edge", lambda _, points, kind, __: arrows.append((points[0], points[-1], kind))
+        )
         data = MAKERS["pk_figure6"]([tiny])
         layered.layered_graph(data, axes)
         texts = [text.get_text() for text in axes.texts]

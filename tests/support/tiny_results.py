@@ -1,8 +1,14 @@
 """Results of two small models: one whose every number can be checked by hand, one drawn at random in any shape."""
 
+from dataclasses import asdict
+
 import numpy as np
 
+from headspaces.affinity.classes import HeadClasses, class_arrays
+from headspaces.affinity.run import affinity
+from headspaces.geometry.heads import LayerHeads, Norm
 from headspaces.report.results import ModelResults
+from headspaces.spaces import Shape
 
 SHAPE = {"d_model": 10, "d_head": 1, "n_layers": 2, "n_query_heads": 3, "n_kv_heads": 1}
 ISOTROPIC = 0.1
@@ -134,3 +140,26 @@ def random_model(
     shape = {"d_model": 16, "d_head": 4, "n_layers": n_layers, "n_query_heads": n_query_heads, "n_kv_heads": n_kv_heads}
     given = {"nulls": null, "activations": active or None}
     return ModelResults(name, shape, observed, **{stage: given[stage] for stage in stages})
+
+
+PK_SHAPE = Shape(n_layers=2, d_model=16, n_query_heads=4, n_kv_heads=2, d_head=2)
+PK_NAMES = {(0, 1): "Previous Token", (1, 0): "Induction", (1, 3): "Induction", (0, 0): "My own", (0, 2): "Identity"}
+PK_CLASSES = HeadClasses("test", PK_NAMES, frozenset(PK_NAMES) - {(0, 2)})
+
+
+def pk_model():
+    """Two layers with everything that PK's tables and figures show."""
+    rng = np.random.default_rng(4)
+    sizes = {"O": 4, "Q": 4, "K": 2, "V": 2}
+    layers = [
+        LayerHeads(layer, {kind: rng.standard_normal((n, 16, 2)) for kind, n in sizes.items()}, Norm("rmsnorm"))
+        for layer in range(2)
+    ]
+    arrays = affinity([lambda: layers], same_kind=True) | class_arrays(PK_CLASSES, PK_SHAPE)
+    attention = {
+        "identity": np.array([[0.1, 0.2, 0.9, 0.0], [0.3, 0.2, 0.1, 0.0]]),
+        "previous_token": np.array([[0.4, 0.8, 0.0, 0.0], [0.0, 0.0, 0.39, 0.0]]),
+        "induction": np.array([[0.0, 0.0, 0.0, 0.0], [0.7, 0.0, 0.0, 0.6]]),
+        "top_token_texts": np.array([[[b" one", b"$x$", b"\n", b"\xe2\x86\x92"]] * 4] * 2, dtype="S48"),
+    }
+    return ModelResults("t_$1$", asdict(PK_SHAPE), {}, affinity=arrays, attention=attention)

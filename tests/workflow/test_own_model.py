@@ -50,7 +50,7 @@ def test_one_command_from_folder_to_report_and_the_second_runs_nothing(folder):
     # Nothing was left out: the text came from Python, the model ran.
     assert not [line for line in lines if line.startswith(("left out", "error", "warning"))]
     assert re.match(
-        r"strongest connection of mine: head \d\.\d writes where the \w+ of head \d\.\d read: PK ", lines[-2]
+        r"strongest connection of mine: head \d\.\d writes where the \w+ of head \d\.\d read: ρ ", lines[-2]
     )
     stages = {found[1] for line in lines if (found := re.match(r"\d:\d\d:\d\d +\d+ %  (\w+): ", line))}
     assert {

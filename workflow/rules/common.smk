@@ -42,7 +42,17 @@ MODELS = STUDY.models
 CHECKPOINTS = {model.checkpoint: model for model in MODELS.values()}
 SETTINGS = STUDY.settings
 TEXT = re.sub(r"[^A-Za-z0-9._-]+", "-", SETTINGS["activations"]["text"]).strip("-.")
-STAGES = ["overlaps", "nulls", "self_heads", "activations", "affinity", "attention"]
+STAGES = [
+    "overlaps",
+    "nulls",
+    "orthonormal",
+    "self_heads",
+    "activations",
+    "affinity",
+    "attention",
+    "attribution",
+    "ablation",
+]
 
 
 def models_with(item):

@@ -29,6 +29,8 @@ rule plan:
         machine=SETTINGS.get("plan"),
         samples=SETTINGS["nulls"]["samples"],
         swap=SETTINGS["nulls"]["swap"],
+        orthonormal=SETTINGS["nulls"]["orthonormal"],
+        edges=SETTINGS["attribution"]["ablated"],
         tokens=SETTINGS["activations"]["windows"]
         * SETTINGS["activations"]["window_tokens"],
     script:

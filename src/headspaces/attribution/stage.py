@@ -142,10 +142,12 @@ def ablation(
     arrays["chosen_by"] = np.array([one.chosen_by.encode() for one in edges])
     arrays["random_writer_head"] = np.array([one.matched.writer_head for one in edges])
     arrays["random_reader_head"] = np.array([one.matched.reader_head for one in edges])
-    arrays["first_order"] = np.array([
-        effects[f"{prefix(loss)}{kind}/effect"][writer_layer, reader_layer, writer_head, reader_head]
-        for kind, writer_layer, writer_head, reader_layer, reader_head in (one.edge for one in edges)
-    ])
+    arrays["first_order"] = np.array(
+        [
+            effects[f"{prefix(loss)}{kind}/effect"][writer_layer, reader_layer, writer_head, reader_head]
+            for kind, writer_layer, writer_head, reader_layer, reader_head in (one.edge for one in edges)
+        ]
+    )
     arrays["zero"] = np.stack([zero[one.edge] for one in edges])
     arrays["mean"] = np.stack([mean[one.edge] for one in edges])
     arrays["random_zero"] = np.stack([(zero | of_others)[one.matched] for one in edges])
@@ -155,7 +157,7 @@ def ablation(
 def scores_to_choose_by(
     effects: Mapping[str, np.ndarray], overlaps: Mapping[str, np.ndarray], loss: str
 ) -> dict[str, dict[str, np.ndarray]]:
-    """The scores whose strongest edges are ablated, by name and kind, from the attribution and overlaps files."""
+    """Give the scores whose strongest edges are ablated, by name and kind, from the attribution and overlaps files."""
     names = {"rho": "rho", "weighted": "weighted", "simple_cs": "simple_composition"}
     found = {"first_order": {kind: effects[f"{prefix(loss)}{kind}/effect"] for kind in READS}}
     for score, dataset in names.items():

@@ -17,7 +17,7 @@ def closing_lines(report: Path, left_out: Mapping[str, Mapping[str, str]]) -> It
     left_out
         By stage, the models that it is left out for, each with the reason.
     """
-    yield from strongest_connections(report.parent / "tables")
+    yield from strongest_connections(report.parent / "tables" / "strongest_pairs.csv")
     stages: dict[tuple[str, str], list[str]] = {}
     for stage, models in left_out.items():
         for model, why in models.items():
@@ -27,29 +27,20 @@ def closing_lines(report: Path, left_out: Mapping[str, Mapping[str, str]]) -> It
     yield f"report: {report}"
 
 
-def strongest_connections(tables: Path) -> Iterator[str]:
-    """Name each model's strongest pair of a writing and a later reading head, by PK; nothing without that table."""
-    edges, shapes = _rows(tables / "pk_edges.csv"), {row["model"]: row for row in _rows(tables / "table3.csv")}
-    best: dict[str, dict[str, str]] = {}
-    for row in edges:
-        if row["model"] not in best or float(row["pk"]) > float(best[row["model"]]["pk"]):
-            best[row["model"]] = row
-    for model, row in best.items():
-        yield (
-            f"strongest connection of {model}: head {row['source_layer']}.{row['source_head']} writes where "
-            f"the {_READS[row['type'][1]]} of head {row['target_layer']}.{row['target_head']} read: "
-            f"PK {float(row['pk']):.1f}{_of_chance(float(row['pk']), shapes.get(model))}"
-        )
+def strongest_connections(table: Path) -> Iterator[str]:
+    """Name each model's strongest pair of a writing and a later reading head; nothing without the table."""
+    for row in _rows(table):
+        if row["rank"] == "1":
+            classes = " → ".join(filter(None, (row["writer_class"], row["reader_class"])))
+            yield (
+                f"strongest connection of {row['model']}: head {row['writer_layer']}.{row['writer_head']} writes where "
+                f"the {_READS[row['spaces'][1]]} of head {row['reader_layer']}.{row['reader_head']} read: "
+                f"ρ {float(row['rho']):.3f}, {float(row['isotropic_ratio']):.1f} times that of random subspaces"
+                f"{f' ({classes})' if classes else ''}"
+            )
 
 
 _READS = {"Q": "queries", "K": "keys", "V": "values"}
-
-
-def _of_chance(pk: float, shape: Mapping[str, str] | None) -> str:
-    if shape is None:
-        return ""
-    d_head, isotropic = float(shape["d_head"]), float(shape["isotropic"])
-    return f" of at most {d_head:.0f}, {pk / (d_head * isotropic):.1f} times that of random subspaces"
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

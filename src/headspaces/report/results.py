@@ -7,7 +7,7 @@ A *condition* is one layer (spaces of one kind within it) or one pair of a write
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -143,10 +143,18 @@ class ModelResults:
     attributes: Mapping[str, Any]
     overlaps: Arrays
     nulls: Arrays | None = None
+    orthonormal: Arrays | None = None
     activations: Arrays | None = None
     affinity: Arrays | None = None
     attention: Arrays | None = None
     self_heads: Arrays | None = None
+    attribution: Arrays | None = None
+    ablation: Arrays | None = None
+
+    @property
+    def on_orthonormal_columns(self) -> ModelResults:
+        """The same model beside RW's null models of orthonormal columns; without null samples where there are none."""
+        return replace(self, nulls=self.orthonormal)
 
     @property
     def kinds(self) -> str:

@@ -52,19 +52,23 @@ class Study:
         """By stage, the models that it is left out for, each with the reason; the others have it."""
         reads = {name: model for name, model in self.models.items() if set(model.kinds) != set(KINDS)}
         partial = {name: f"only the kinds {model.kinds} are analysed" for name, model in reads.items()}
+        not_run = {name: why for name, model in self.models.items() if (why := self._why_not_run(model))}
+        # The toy model is run without a text, but waits for it.
+        not_the_toy = {
+            name: why
+            for name, why in not_run.items()
+            if why == NO_TEXT or not self.models[name].source.startswith("toy:")
+        }
         return {
             "overlaps": {},
             "nulls": {},
+            "orthonormal": {},
             "self_heads": partial,
             "affinity": partial,
-            "activations": (
-                not_run := {name: why for name, model in self.models.items() if (why := self._why_not_run(model))}
-            ),
-            "attention": {
-                name: why
-                for name, why in not_run.items()
-                if why == NO_TEXT or not self.models[name].source.startswith("toy:")
-            },
+            "activations": not_run,
+            "attention": not_the_toy,
+            "attribution": not_the_toy,
+            "ablation": not_the_toy,
         }
 
     @property
@@ -222,6 +226,7 @@ def own_model(source: str, headers: Headers | None = None, checkpoint: str = "")
         Name of its weights in the results, where a repository's headers may be known already.
     """
     from headspaces.weights.headers_file import load_headers
+    from headspaces.weights.layouts import of_several_parts
     from headspaces.weights.source import read_headers
 
     # A repository's headers are asked for once: jobs on nodes without a network start from the file.
@@ -242,9 +247,10 @@ def own_model(source: str, headers: Headers | None = None, checkpoint: str = "")
         note="; ".join(headers.notes),
     )
     small = model.bases_bytes < SMALL_BYTES
+    runs = not of_several_parts(headers.config) if source.startswith("hub:") else True
     return replace(
         model,
-        activations="yes" if small or not source.startswith("hub:") else "",
+        activations="yes" if runs and (small or not source.startswith("hub:")) else "",
         nulls_dtype="float64" if small else "float32",
         bases_dtype="float64" if model.bases_bytes < 8 * SMALL_BYTES else "float32",
     )

@@ -19,13 +19,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headspaces.files import whole_file
-from headspaces.report.figures import numbers, pk_numbers
+from headspaces.report.figures import effect_figures, numbers, pk_numbers
 from headspaces.report.figures.layout import Maker, Panel, Rows
 from headspaces.report.results import ModelResults
 from headspaces.report.tidy_frames import write_frame
 from headspaces.study import items
 
-MAKERS: Mapping[str, Maker] = items.functions_of(items.FIGURES, (numbers, pk_numbers))
+MAKERS: Mapping[str, Maker] = items.functions_of(items.FIGURES, (numbers, pk_numbers, effect_figures))
 
 NOTHING = "no model of this study has what this figure shows"
 
@@ -118,6 +118,8 @@ def _legend(figure: Figure, panels: Iterable[Axes]) -> None:
         # A letter of the legend is about 0.05 inches wide, a line's sample with its gaps 0.5.
         columns = int(figure.get_figwidth() / (0.5 + 0.05 * max(len(label) for label in found)))
         columns = max(1, min(columns, len(found)))
+        # Rows of one length: none ends with a single name.
+        columns = -(-len(found) // -(-len(found) // columns))
         # The legend fills its columns one by one; people read rows.
         order = [label for column in range(columns) for label in list(found)[column::columns]]
         figure.legend([found[label] for label in order], order, loc="outside upper center", ncols=columns)

@@ -13,16 +13,26 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.path import Path
 
-from headspaces.report.figures.marks import ARROW, class_colours, head_label, name_classes, name_edges
+from headspaces.report.figures.marks import (
+    ARROW,
+    class_colours,
+    edge_style,
+    head_label,
+    name_classes,
+    name_edges,
+    strengths,
+)
 from headspaces.report.figures.panels import colour
 
 PORTS = {"Q": -0.33, "K": 0.0, "V": 0.33}
 """Where a read enters a head's box, as a part of the box's width."""
 
-ROW_POINTS = 40.0
-"""Height of a layer where the page has room: a box, two lines of tokens above it, and edges."""
-BOX_POINTS, LABEL_POINTS, PORT_POINTS, TOKEN_POINTS = 18.0, 6.0, 4.6, 4.2
-"""Height of a box, and of the letters in and above it."""
+TEXT_POINTS = 7.0
+"""Height of all letters: no text is smaller in print."""
+ROW_POINTS, BOX_POINTS = 56.0, 26.0
+"""Height of a layer and of a box where the page has room: for its name, its ports, and two lines of tokens above it."""
+TIGHT_ROW_POINTS, TIGHT_BOX_POINTS = 17.0, 9.0
+"""The least, where it has not: for the name alone. Ports are then told by the lines that end there."""
 PANEL_INCHES = (2.2, 9.5)
 """Least and largest height of a panel: a page has no more."""
 
@@ -30,8 +40,9 @@ Point = tuple[float, float]
 
 
 def panel_inches(data: pd.DataFrame) -> float:
-    """Height of a panel: by its layers, up to a page."""
-    return float(np.clip(_n_rows(data) * ROW_POINTS / 72 + 0.3, *PANEL_INCHES))
+    """Height of a panel: by its layers, up to a page, and beyond it only where names would meet."""
+    full, tight = (_n_rows(data) * points / 72 + 0.3 for points in (ROW_POINTS, TIGHT_ROW_POINTS))
+    return float(max(tight, np.clip(full, *PANEL_INCHES)))
 
 
 def layered_graph(data: pd.DataFrame, axes: Axes) -> None:
@@ -39,25 +50,28 @@ def layered_graph(data: pd.DataFrame, axes: Axes) -> None:
     nodes, edges = data[data["item"] == "node"], data[data["item"] == "edge"]
     rows = {layer: float(place) for place, layer in enumerate(sorted(nodes["layer"].unique()))}
     row_points = 72 * (panel_inches(data) - 0.3) / len(rows)
-    scale = min(1.0, row_points / ROW_POINTS)
-    width, height = min(0.085, 0.8 / nodes.groupby("layer").size().max()), BOX_POINTS * scale / row_points
+    is_full = row_points >= 0.99 * ROW_POINTS
+    box_points = BOX_POINTS if is_full else TIGHT_BOX_POINTS
+    width, height = min(0.085, 0.8 / nodes.groupby("layer").size().max()), box_points / row_points
     places = {row["node"]: (row["x"], rows[row["layer"]]) for row in nodes.to_dict("records")}
     streets = Streets.between(places.values(), width, height)
-    for row in edges.sort_values("rank", ascending=False).to_dict("records"):
+    edges = edges.assign(strength=strengths(edges["score"])).sort_values("rank", ascending=False)
+    for row in edges.to_dict("records"):
         (x, y), (later_x, later_y) = places[row["source"]], places[row["target"]]
         port = later_x + width * PORTS[row["type"][1]]
-        draw_edge(axes, streets.route((x, y + height / 2), (port, later_y - height / 2)), row["type"])
+        draw_edge(axes, streets.route((x, y + height / 2), (port, later_y - height / 2)), row["type"], row["strength"])
     tints = class_colours(nodes["head_class"])
     shared = bool((nodes["kind"] == "key-value").any())
     in_row = nodes.groupby("layer").size()
     for row in nodes.to_dict("records"):
         fill = tints.get(row["head_class"], colour("neither"))
-        label, ports = head_label(row["node"]), _ports(row["kind"], shared)
-        _box(axes, places[row["node"]], (width, height), fill, label, ports, scale)
+        ports = _ports(row["kind"], shared) if is_full else ""
+        _box(axes, places[row["node"]], (width, height), fill, head_label(row["node"]), ports)
         # The axes are 6.6 inches wide; a letter is about 0.6 of its height wide.
-        letters = int(6.6 * 72 / in_row[row["layer"]] / (0.6 * TOKEN_POINTS * scale)) - 1
-        lines = textwrap.wrap(row["tokens"], min(letters, 40), max_lines=2, placeholder=" …")
-        _above(axes, places[row["node"]], height, "\n".join(lines), TOKEN_POINTS * scale)
+        letters = int(6.6 * 72 / in_row[row["layer"]] / (0.6 * TEXT_POINTS)) - 1
+        tokens = row["tokens"] if is_full else ""
+        lines = textwrap.wrap(tokens, min(max(letters, 3), 40), max_lines=2, placeholder=" …")
+        _above(axes, places[row["node"]], height, "\n".join(lines))
     name_edges(axes)
     name_classes(axes, tints, "s")
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.6, len(rows) - 0.4), xticks=[], ylabel="layer")
@@ -113,7 +127,7 @@ class Streets:
         return np.clip(x + (0.004 if end == low else -0.004) * count, low, high)
 
 
-def draw_edge(axes: Axes, points: Sequence[Point], kind: str) -> None:
+def draw_edge(axes: Axes, points: Sequence[Point], kind: str, strength: float = 0.5) -> None:
     """Draw a smooth curve that goes upwards through the points, with an arrow's head."""
     x, y = np.array(points).T
     secants = np.diff(x) / np.diff(y)
@@ -128,7 +142,7 @@ def draw_edge(axes: Axes, points: Sequence[Point], kind: str) -> None:
         np.stack([x[1:], y[1:]], axis=1),
     ], axis=1).reshape(-1, 2)  # fmt: skip
     path = Path(np.vstack([points[0], controls]), [Path.MOVETO] + [Path.CURVE4] * len(controls))
-    axes.add_patch(FancyArrowPatch(path=path, color=colour(kind[1]), **ARROW))
+    axes.add_patch(FancyArrowPatch(path=path, **edge_style(kind, strength), **ARROW))
 
 
 def _ports(kind: str, shared: bool) -> str:
@@ -136,25 +150,25 @@ def _ports(kind: str, shared: bool) -> str:
     return "KV" if kind == "key-value" else "QO" if shared else "QKVO"
 
 
-def _box(axes: Axes, place: Point, size: tuple[float, float], fill: str, label: str, ports: str, scale: float) -> None:
+def _box(axes: Axes, place: Point, size: tuple[float, float], fill: str, label: str, ports: str) -> None:
     (x, y), (width, height) = place, size
     corner = x - width / 2, y - height / 2
-    axes.add_patch(Rectangle(corner, width, height, fc=fill, ec=colour("observed"), lw=0.4 * scale, zorder=3))
+    axes.add_patch(Rectangle(corner, width, height, fc=fill, ec=colour("observed"), lw=0.4, zorder=3))
     text: dict[str, Any] = {"ha": "center", "zorder": 4, "textcoords": "offset points"}
-    axes.annotate(label, (x, y), (0, -0.36 * LABEL_POINTS * scale), size=LABEL_POINTS * scale, **text)
+    axes.annotate(label, (x, y), (0, -0.36 * TEXT_POINTS), size=TEXT_POINTS, **text)
     for port in ports:
         # A capital is 0.73 of a letter's size high.
-        shift = 1.0 if port in PORTS else -0.73 * PORT_POINTS - 1.0
+        shift = 1.0 if port in PORTS else -0.73 * TEXT_POINTS - 1.0
         at = (x + width * PORTS.get(port, 0.0), y + (-height if port in PORTS else height) / 2)
-        axes.annotate(port, at, (0, shift * scale), size=PORT_POINTS * scale, **text)
+        axes.annotate(port, at, (0, shift), size=TEXT_POINTS, **text)
 
 
-def _above(axes: Axes, place: Point, height: float, words: str, size: float) -> None:
+def _above(axes: Axes, place: Point, height: float, words: str) -> None:
     """Write words above a box, readable where edges pass behind them."""
     if words:
         axes.annotate(
             words, (place[0], place[1] + height / 2), (0, 1), textcoords="offset points", ha="center", va="bottom",
-            size=size, linespacing=1.0, parse_math=False, zorder=2.5,
+            size=TEXT_POINTS, linespacing=1.0, parse_math=False, zorder=2.5,
             bbox={"fc": "white", "ec": "none", "alpha": 0.75, "pad": 0.2},
         )  # fmt: skip
 

@@ -85,15 +85,21 @@ def by_model(draw: Draw, columns: int) -> Arrange:
 
 
 def by_space(draw: Draw, deep: int = 1000) -> Arrange:
-    """One panel for each kind of space of each model, four in a row, or two where a model has ``deep`` layers."""
+    """One panel for each kind of space of each model, four in a row, or two where a model has ``deep`` layers.
+
+    Every model begins a row: panels of very different ones do not share one.
+    """
 
     def rows(numbers: pd.DataFrame) -> Rows:
-        found = []
+        found: dict[str, list[Panel]] = {}
         for (model, spaces), data in numbers.groupby(["model", "spaces"], sort=False):
             one_layer = draw is panels.survival_curves and data["layer"].nunique() == 1
             layer = f", layer {data['layer'].iloc[0]}" if one_layer else ""
-            found.append(Panel(f"{model}\n{spaces}{layer}", data, draw))
-        return _flow(found, 2 if numbers["layer"].max() >= deep else 4)
+            n_pairs = int(data["n_pairs"].iloc[0])
+            few = f", {n_pairs} pair{'s' if n_pairs > 1 else ''} a layer" if n_pairs <= panels.FEW_PAIRS else ""
+            found.setdefault(str(model), []).append(Panel(f"{model}\n{spaces}{layer}{few}", data, draw))
+        columns = 2 if numbers["layer"].max() >= deep else 4
+        return [row for own in found.values() for row in _flow(own, columns)]
 
     return rows
 

@@ -5,15 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
 
-from headspaces.report.figures.panels import CLASSES, arrow, colour
+from headspaces.report.figures.panels import CLASSES, LINES, arrow, colour
 from headspaces.spaces import ACROSS
 
 ARROW: Mapping[str, Any] = {
-    "arrowstyle": "-|>,head_length=2,head_width=1", "lw": 0.7, "alpha": 0.85, "mutation_scale": 1, "zorder": 2,
+    "arrowstyle": "-|>,head_length=2.5,head_width=1.2", "alpha": 0.85, "mutation_scale": 1, "zorder": 2,
 }  # fmt: skip
-"""Style of an edge, but for its colour."""
+"""Style of an edge, but for what :func:`edge_style` adds."""
+
+EDGE_POINTS = (0.5, 1.6)
+"""Widths of the weakest and the strongest edge of a graph."""
+
+
+def edge_style(kind: str, strength: float = 0.5) -> dict[str, Any]:
+    """Colour, line and width of an edge of a type, whose strength goes from 0 to 1: told apart without colour too."""
+    low, high = EDGE_POINTS
+    return {"color": colour(kind[1]), "ls": LINES[kind[1]], "lw": low + (high - low) * strength}
+
+
+def strengths(scores: pd.Series) -> pd.Series:
+    """Place scores between the smallest, 0, and the largest, 1."""
+    low, high = float(scores.min()), float(scores.max())
+    return ((scores - low) / max(high - low, 1e-12)).rename("strength")
 
 
 def class_colours(names: Iterable[str]) -> dict[str, str]:
@@ -29,7 +45,8 @@ def class_colours(names: Iterable[str]) -> dict[str, str]:
 def name_edges(axes: Axes) -> None:
     """Name the types of edges in the legend."""
     for kind in ACROSS:
-        axes.plot([], [], color=colour(kind[1]), lw=1.2, label=arrow(kind))
+        axes.plot([], [], **edge_style(kind), label=arrow(kind))
+    axes.plot([], [], color=colour("observed"), lw=EDGE_POINTS[1], label="the wider, the stronger")
 
 
 def name_classes(axes: Axes, tints: Mapping[str, str], marker: str) -> None:

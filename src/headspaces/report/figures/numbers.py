@@ -17,7 +17,7 @@ from headspaces.report.figures import layout, panels
 from headspaces.report.figures.schematic import projection
 from headspaces.report.results import Comparison, ModelResults, compare_all
 from headspaces.report.tidy_frames import tidy
-from headspaces.spaces import NULLS
+from headspaces.spaces import NULLS, SWAP
 
 Row = dict[str, Any]
 GRID = 200
@@ -93,7 +93,7 @@ def figure6(models: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("model quantity spaces layer value random", rows)
 
 
-@layout.drawn(layout.by_space(panels.bands_by_layer, deep=17))
+@layout.drawn(layout.by_space(panels.bands_by_layer, deep=panels.DEEP_LAYERS - 1))
 def figure7(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Median and 95th percentile of rho by layer: observed, and 5-95 % over each null's samples."""
     rows = []
@@ -104,7 +104,7 @@ def figure7(models: Sequence[ModelResults]) -> pd.DataFrame:
                 samples = comparison.nulls[null][quantity]
                 series[null] = [_median(samples), *quantile_band(samples)]
             rows += _layer_rows(comparison, series, ("value", "low", "high"), quantity=quantity)
-    return tidy("model spaces layer series quantity value low high isotropic", rows)
+    return tidy("model spaces layer series quantity value low high isotropic n_pairs", rows)
 
 
 @layout.drawn(layout.by_space(panels.largest_spreads))
@@ -114,7 +114,7 @@ def figure8(models: Sequence[ModelResults]) -> pd.DataFrame:
     for comparison in _within_nulls(models):
         largest = {null: [np.fmax.reduce(comparison.nulls[null]["spread"], axis=0)] for null in NULLS}
         rows += _layer_rows(comparison, {"observed": [comparison.spread], **largest}, ("spread",))
-    return tidy("model spaces layer series spread isotropic", rows).drop(columns="isotropic")
+    return tidy("model spaces layer series spread isotropic n_pairs", rows).drop(columns="isotropic")
 
 
 @layout.drawn(layout.layer_pairs, height=1.2)
@@ -129,6 +129,25 @@ def figure9(models: Sequence[ModelResults]) -> pd.DataFrame:
             names = comparison.model.name, comparison.spaces
             rows += [(*names, *layers, *found) for layers, *found in zip(comparison.layers, r, direction)]
     return tidy("model spaces writer_layer reader_layer r direction", rows)
+
+
+@layout.drawn(layout.layer_pairs, height=1.2)
+def figure9_orthonormal(models: Sequence[ModelResults]) -> pd.DataFrame:
+    """Figure 9 beside RW's null models of orthonormal columns."""
+    return figure9([model.on_orthonormal_columns for model in models if model.orthonormal is not None])
+
+
+@layout.drawn(layout.by_model(panels.ratio_columns, columns=2), height=1.2)
+def swap_ratio(models: Sequence[ModelResults]) -> pd.DataFrame:
+    """Figure 3 beside the swap null: r of every condition that has one."""
+    rows = []
+    for comparison in compare_all(models):
+        samples = comparison.nulls.get(SWAP, {}).get("spread")
+        if samples is not None:
+            r, above = (statistic(comparison.spread, samples) for statistic in (spread_ratio, above_all))
+            found = zip(comparison.layers, r, above)
+            rows += [(*comparison.names.values(), *layers, *pair) for layers, *pair in found if np.isfinite(pair[0])]
+    return tidy("model scope spaces layer later_layer r n_above_all", rows)
 
 
 def survival(rho: Float[np.ndarray, " pair"], at: Float[np.ndarray, " value"]) -> Float[np.ndarray, " value"]:
@@ -168,7 +187,7 @@ def _layer_rows(
     comparison: Comparison, series: Mapping[str, Sequence[np.ndarray]], columns: Sequence[str], **names: str
 ) -> list[Row]:
     """Make rows of several series of values by layer, without undefined ones."""
-    shared = {**comparison.names, **names, "isotropic": comparison.model.isotropic}
+    shared = {**comparison.names, **names, "isotropic": comparison.model.isotropic, "n_pairs": comparison.n_pairs}
     return [
         {**shared, "series": name, "layer": layer, **dict(zip(columns, values))}
         for name, by_layer in series.items()

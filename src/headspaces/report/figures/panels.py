@@ -30,6 +30,10 @@ LABELS = {
 }
 MARKERS = {"O": "o", "Q": "s", "K": "^", "V": "D"}
 LINES = {"O": "-", "Q": "--", "K": "-.", "V": ":"}
+DEEP_LAYERS, DEEP_POINTS = 17, 230.0
+"""From so many layers on a panel of layers takes half the page, which is so many points wide; else a quarter."""
+FEW_PAIRS = 9
+"""So many pairs of a layer are shown one by one."""
 RATIO_LIMITS = (1.0, 30.0)
 """Limits of figure 9's colour scale: the same in all models, so that their panels can be compared."""
 
@@ -46,6 +50,10 @@ def survival_curves(data: pd.DataFrame, axes: Axes) -> None:
         share, low, high = (np.maximum(rows[name], 1e-9) for name in ("share", "share_low", "share_high"))
         if series == "observed":
             axes.step(rows["rho"], share, where="pre", color=colour(series), label=LABELS[series], zorder=3)
+            if data["n_pairs"].iloc[0] <= FEW_PAIRS:
+                # Few pairs are no curve: each is shown where it is.
+                steps = rows[rows["share"].shift(-1) < rows["share"]]
+                axes.plot(steps["rho"], steps["share"], "o", color=colour(series), label="one observed pair", zorder=3)
         else:
             axes.fill_between(rows["rho"], low, high, color=colour(series), alpha=0.35, lw=0)
             axes.plot(rows["rho"], share, color=colour(series), label=LABELS[series])
@@ -67,7 +75,7 @@ def ratio_columns(data: pd.DataFrame, axes: Axes) -> None:
         _median_bar(axes, place, r)
         axes.scatter(x[above], r[above], s=5, color=tint, alpha=0.5, lw=0, zorder=4 if r.size < 10 else 1)
         axes.scatter(x[~above], r[~above], s=12, color=tint, marker="^", lw=0)
-        at: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "top", "size": 5.5}
+        at: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "top"}
         axes.annotate(f"{above.sum()}/{r.size}", (place, 0.99), **at)
     _side_by_side(axes, groups, 1.0)
     for marker, size, label in (("o", 2.2, "above all null samples"), ("^", 3.5, "not above"), ("_", 9, "median")):
@@ -92,15 +100,18 @@ def lines_by_layer(data: pd.DataFrame, axes: Axes) -> None:
         _log(axes, "y")
     else:
         axes.set_ylim(bottom=0)
-    whole_ticks(axes, "x")
+    whole_ticks(axes, "x", data["layer"].max())
     axes.set(xlabel="layer", ylabel="mean ρ" if quantity == "mean" else "spread of ρ")
 
 
 def bands_by_layer(data: pd.DataFrame, axes: Axes) -> None:
     """Median and 95th percentile of rho by layer; the null models' 5-95 % as bars beside the observed points."""
-    shifts = {"observed": 0.0, "rotation": -0.25, "reassignment": 0.25}
-    # Marks of neighbouring layers do not meet.
-    size = float(np.clip(60 / (data["layer"].max() + 1), 1.2, 3))
+    # Marks of neighbouring layers do not meet, and the bars stand close beside the points.
+    n_layers = int(data["layer"].max()) + 1
+    layer_points = (DEEP_POINTS if n_layers >= DEEP_LAYERS else DEEP_POINTS / 2) / n_layers
+    size = float(np.clip(0.28 * layer_points, 1.2, 6))
+    aside = min(0.33, (size / 2 + 2.5) / layer_points)
+    shifts = {"observed": 0.0, "rotation": -aside, "reassignment": aside}
     for series, rows in _series(data):
         for quantity, part in rows.groupby("quantity", sort=False):
             x = part["layer"].to_numpy(dtype=float) + shifts[series]
@@ -108,7 +119,7 @@ def bands_by_layer(data: pd.DataFrame, axes: Axes) -> None:
             label = LABELS[series] + (", p95" if tail else ", median")
             style: dict[str, Any] = {"color": colour(series), "label": label}
             if series == "observed":
-                axes.plot(x, part["value"], "^" if tail else "o", ms=min(1.3 * size, 2.4), zorder=3, **style)
+                axes.plot(x, part["value"], "^" if tail else "o", ms=min(1.3 * size, 3), zorder=3, **style)
             else:
                 style["alpha"] = 0.55 if tail else 1.0
                 axes.vlines(x, part["low"], part["high"], lw=size, **style)
@@ -116,7 +127,7 @@ def bands_by_layer(data: pd.DataFrame, axes: Axes) -> None:
                 axes.plot(x, part["value"], "_", ms=size, mew=0.9, **style | {"label": "_"})
     axes.axhline(data["isotropic"].iloc[0], **_reference("isotropic d/D"))
     axes.set_ylim(bottom=0)
-    whole_ticks(axes, "x")
+    whole_ticks(axes, "x", data["layer"].max())
     axes.set(xlabel="layer", ylabel="ρ")
 
 
@@ -127,7 +138,7 @@ def largest_spreads(data: pd.DataFrame, axes: Axes) -> None:
         label = LABELS[series] if series == "observed" else f"{LABELS[series]}, largest sample"
         axes.plot(rows["layer"], rows["spread"], styles[series], color=colour(series), ms=1.8, lw=0.8, label=label)
     axes.set_ylim(bottom=0)
-    whole_ticks(axes, "x")
+    whole_ticks(axes, "x", data["layer"].max())
     axes.set(xlabel="layer", ylabel="spread of ρ")
 
 
@@ -138,9 +149,9 @@ def ratio_map(data: pd.DataFrame, axes: Axes) -> None:
     mesh = axes.pcolormesh(_edges(r), _edges(r), r, norm=LogNorm(*RATIO_LIMITS), cmap=palette, rasterized=True)
     if (r < RATIO_LIMITS[0]).any():
         axes.plot([], [], "s", color=colour("random"), ms=5, label="r below 1")
-    _layer_pairs(axes)
+    _layer_pairs(axes, len(r) - 1)
     # No reader is earlier than its writer: that corner is free for the scale.
-    scale = axes.inset_axes((0.07, 0.07, 0.05, 0.4))
+    scale = axes.inset_axes((0.07, 0.48, 0.05, 0.4))
     axes.figure.colorbar(mesh, cax=scale, extend="both", format="%g", ticks=[1, 3, 10, 30])
     scale.minorticks_off()
     scale.set_title("r", pad=2)
@@ -155,7 +166,7 @@ def direction_map(data: pd.DataFrame, axes: Axes) -> None:
     for side in sides:
         text = "mean between the null samples" if side == "neither" else f"mean {side} all null samples"
         axes.plot([], [], "s", color=colour(side), ms=5, label=text)
-    _layer_pairs(axes)
+    _layer_pairs(axes, len(codes) - 1)
 
 
 def energy_against_rho(data: pd.DataFrame, axes: Axes) -> None:
@@ -163,6 +174,7 @@ def energy_against_rho(data: pd.DataFrame, axes: Axes) -> None:
     span = (0.0, float(max(data["rho"].max(), data["energy_fraction"].max())))
     axes.hexbin(data["rho"], data["energy_fraction"], gridsize=40, bins="log", extent=(*span, *span), mincnt=1, lw=0.1)
     axes.plot(span, span, color=colour("observed"), ls="--", lw=0.7, label="equal")
+    axes.set(xlim=span, ylim=span, aspect="equal")
     axes.set(xlabel="ρ", ylabel=r"energy share $\mathrm{tr}(P_V C)\,/\,\mathrm{tr}\,C$")
 
 
@@ -199,6 +211,14 @@ def linear_term_against_rho(data: pd.DataFrame, axes: Axes) -> None:
     axes.set(xlabel="ρ", ylabel="linear term, mean squared norm")
 
 
+def effect_hexagons(data: pd.DataFrame, axes: Axes) -> None:
+    """Size of an edge's first-order effect against rho, both on a log scale."""
+    shown = data[(data["rho"] > 0) & (data["effect"] > 0)]
+    axes.hexbin(shown["rho"], shown["effect"], gridsize=40, bins="log", xscale="log", yscale="log", mincnt=1, lw=0.1)
+    _log(axes, "x")
+    axes.set(xlabel="ρ", ylabel="|A| (nats)")
+
+
 def _series(data: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Go through the series of a panel, the observed one last and so on top."""
     found = dict(list(data.groupby("series", sort=False)))
@@ -233,10 +253,10 @@ def arrow(spaces: str) -> str:
     return spaces if len(spaces) == 1 else f"{spaces[0]}→{spaces[1]}"
 
 
-def whole_ticks(axes: Axes, axis: str) -> None:
-    """Put an axis' ticks at whole numbers."""
-    locator = MaxNLocator(6, integer=True, min_n_ticks=1)
-    (axes.xaxis if axis == "x" else axes.yaxis).set_major_locator(locator)
+def whole_ticks(axes: Axes, axis: str, last: float) -> None:
+    """Put an axis' ticks at whole numbers from 0 to the last that there is."""
+    found = MaxNLocator(6, integer=True, min_n_ticks=1).tick_values(0, last)
+    (axes.xaxis if axis == "x" else axes.yaxis).set_ticks([tick for tick in found if 0 <= tick <= last])
 
 
 def _log(axes: Axes, which: str) -> None:
@@ -260,9 +280,8 @@ def _edges(square: np.ndarray) -> np.ndarray:
     return np.asarray(np.arange(len(square) + 1) - 0.5)
 
 
-def _layer_pairs(axes: Axes) -> None:
+def _layer_pairs(axes: Axes, last: int) -> None:
     axes.set_aspect("equal")
-    axes.invert_yaxis()
     for axis in "xy":
-        whole_ticks(axes, axis)
+        whole_ticks(axes, axis, last)
     axes.set(xlabel="reader's layer", ylabel="writer's layer")

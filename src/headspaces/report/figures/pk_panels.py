@@ -11,11 +11,19 @@ from matplotlib.colors import LogNorm
 from matplotlib.patches import FancyArrowPatch
 
 from headspaces.affinity.informativeness import ORDER
-from headspaces.report.figures.marks import ARROW, class_colours, head_label, name_classes, name_edges
+from headspaces.report.figures.marks import (
+    ARROW,
+    class_colours,
+    edge_style,
+    head_label,
+    name_classes,
+    name_edges,
+    strengths,
+)
 from headspaces.report.figures.panels import arrow, colour, whole_ticks
 
-NODE_POINTS = 11.5
-"""Diameter of a head in figures 1 and 4."""
+NODE_POINTS = 6.0
+"""Diameter of a head in figures 1 and 4; its label stands beside it."""
 
 SCATTER_BINS = 120
 """Bins of each axis of figure 5, up to its limit."""
@@ -39,17 +47,16 @@ def ring_graph(data: pd.DataFrame, axes: Axes) -> None:
     nodes, edges = data[data["item"] == "node"], data[data["item"] == "edge"]
     tints = class_colours(nodes["head_class"])
     places = {row["node"]: (row["x"], row["y"]) for row in nodes.to_dict("records")}
-    # The ring is 650 points long on the page.
-    size = min(NODE_POINTS, 580 / len(nodes))
-    for row in edges.sort_values("rank", ascending=False).to_dict("records"):
-        _arrow(axes, places[row["source"]], places[row["target"]], row["type"], size / 2)
+    edges = edges.assign(strength=strengths(edges["score"])).sort_values("rank", ascending=False)
+    for row in edges.to_dict("records"):
+        _arrow(axes, places[row["source"]], places[row["target"]], row["type"], row["strength"])
     for row in nodes.to_dict("records"):
         fill = tints.get(row["head_class"], colour("neither"))
-        axes.plot(row["x"], row["y"], "o", ms=size, mfc=fill, mec=colour("observed"), mew=0.3, zorder=3)
-        axes.annotate(head_label(row["node"]), places[row["node"]], ha="center", va="center", size=4, zorder=4)
+        axes.plot(row["x"], row["y"], "o", ms=NODE_POINTS, mfc=fill, mec=colour("observed"), mew=0.3, zorder=3)
+        _outside(axes, head_label(row["node"]), row["x"], row["y"])
     name_edges(axes)
     name_classes(axes, tints, "o")
-    axes.set(xlim=(-1.12, 1.12), ylim=(-1.12, 1.12), aspect="equal")
+    axes.set(xlim=(-1.24, 1.24), ylim=(-1.24, 1.24), aspect="equal")
     axes.axis("off")
 
 
@@ -70,7 +77,8 @@ def two_layers(data: pd.DataFrame, axes: Axes) -> None:
         for head, name in zip(heads[f"{end}_head"], heads[f"{end}_class"], strict=True):
             fill = tints.get(name, colour("neither"))
             axes.plot(head, y, "o", ms=NODE_POINTS, mfc=fill, mec=colour("observed"), mew=0.3, zorder=3)
-            axes.annotate(f"{y}.{head}", (head, y), ha="center", va="center", size=4, zorder=4)
+            side: dict[str, Any] = {"va": "bottom" if y else "top", "textcoords": "offset points"}
+            axes.annotate(f"{y}.{head}", (head, y), (0, 5 if y else -5), ha="center", **side)
     for share in (1 / 3, 2 / 3, 1.0):
         value = isotropic + share * (largest - isotropic)
         axes.plot([], [], color=colour("observed"), label=f"PK {value:.1f}", **style(share))
@@ -96,7 +104,9 @@ def pk_against_cs(data: pd.DataFrame, axes: Axes) -> None:
     axes.axhline(cutoff["pk"], **line)
     axes.axvline(cutoff["cs"], **line)
     # Weak pairs lie low on the left: the top left and the bottom right are free.
-    label: dict[str, Any] = {"textcoords": "offset points", "size": 5.5}
+    label: dict[str, Any] = {
+        "textcoords": "offset points",
+    }
     up, right = cutoff["pk"] < 0.9 * limit["pk"], cutoff["cs"] < 0.75 * limit["cs"]
     axes.annotate(
         f"{cutoff['pk']:.2f}", (0.02, cutoff["pk"]), (0, 2 if up else -2), va="bottom" if up else "top",
@@ -114,8 +124,8 @@ def attention_map(data: pd.DataFrame, axes: Axes) -> None:
     values = data.pivot(index="layer", columns="head", values="value").to_numpy()
     ends = [np.arange(size + 1) - 0.5 for size in values.shape]
     axes.pcolormesh(ends[1], ends[0], values, vmin=0, vmax=1, rasterized=True)
-    for axis in "xy":
-        whole_ticks(axes, axis)
+    for axis, size in zip("yx", values.shape):
+        whole_ticks(axes, axis, size - 1)
     axes.set(xlabel="head", ylabel="layer")
 
 
@@ -150,6 +160,18 @@ def pk_histogram(data: pd.DataFrame, axes: Axes) -> None:
     axes.set(xlabel="PK", ylabel="share of pairs in a bin")
 
 
-def _arrow(axes: Axes, start: tuple[float, float], stop: tuple[float, float], kind: str, shrink: float) -> None:
-    style = {"connectionstyle": f"arc3,rad={BENDS[kind]}", "shrinkA": shrink, "shrinkB": shrink, **ARROW}
-    axes.add_patch(FancyArrowPatch(start, stop, color=colour(kind[1]), **style))
+def _arrow(axes: Axes, start: tuple[float, float], stop: tuple[float, float], kind: str, strength: float) -> None:
+    gap = NODE_POINTS / 2
+    style = {"connectionstyle": f"arc3,rad={BENDS[kind]}", "shrinkA": gap, "shrinkB": gap, **ARROW}
+    axes.add_patch(FancyArrowPatch(start, stop, **edge_style(kind, strength), **style))
+
+
+def _outside(axes: Axes, label: str, x: float, y: float) -> None:
+    """Write a head's name away from the ring's middle, along its radius, so that neighbours do not meet."""
+    angle = float(np.degrees(np.arctan2(y, x)))
+    left = abs(angle) > 90
+    away = (NODE_POINTS / 2 + 1.5) * np.array([np.cos(np.radians(angle)), np.sin(np.radians(angle))])
+    axes.annotate(
+        label, (x, y), tuple(away), textcoords="offset points", rotation=angle - 180 if left else angle,
+        rotation_mode="anchor", ha="right" if left else "left", va="center", zorder=4,
+    )  # fmt: skip

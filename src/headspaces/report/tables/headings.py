@@ -107,6 +107,11 @@ _COLUMNS = {
         )
     },
     "kl": _Column("KL (nats)"),
+    **{f"kl_{edges}": _Column(f"KL, {edges - 1} bins") for edges in (128, 256, 1024)},
+    "left_out_256": _Column("of the reference left out, 255 bins"),
+    "distance_sds": _Column("distance (random sds)", 2),
+    "mean_sds": _Column("mean (random sds)", 2),
+    "sd_ratio": _Column("sd / random sd", 2),
     "pagerank": _Column("PageRank"),
     **{f"weight{end}": _Column(f"weight{end.replace('_', ' ')}", 1) for end in ("", "_in", "_out")},
     **{f"{side}_{kind}": _Column(f"{side}, {kind.upper()}") for side in ("in", "out") for kind in ("oq", "ok", "ov")},

@@ -11,6 +11,7 @@ from headspaces.report.tables import (
     conditions,
     connections,
     disjoint,
+    effects,
     observed,
     on_text,
     own_spaces,
@@ -20,5 +21,6 @@ from headspaces.report.tables import (
 from headspaces.study import items
 
 TABLES = items.functions_of(
-    items.TABLES, (observed, against_nulls, beyond, conditions, connections, disjoint, on_text, own_spaces, pk, sure)
+    items.TABLES,
+    (observed, against_nulls, beyond, conditions, connections, disjoint, effects, on_text, own_spaces, pk, sure),
 )
