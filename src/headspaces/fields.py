@@ -165,6 +165,34 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("random/rho", ("random_pair",), "1", "rho of independent pairs of random subspaces"),
     ),
     "orthonormal": tuple(field for field in _NULLS if not re.match("pairs/|.*/(max|skewness)$", field.name)),
+    "series": (
+        Field("steps", ("step",), "", "numbers of the steps"),
+        Field("duplicate_of", ("step",), "", "the earlier step that holds the same attention tensors; -1: none"),
+        Field("loss", ("step",), "nat", "mean next-token loss; the attribute loss_on says on what"),
+        Field("induction", ("step", "layer", "head"), "1", "attention from second copies to the token after the first"),
+        *(
+            field
+            for name, unit, meaning in (
+                ("mean", "1", "mean of rho over all pairs"),
+                ("spread", "1", "standard deviation (ddof = 0) of rho over all pairs"),
+                ("min_angle", "degree", "smallest principal angle of all pairs"),
+                ("largest_rw", "1", "largest spread of all samples of RW's two null models"),
+                ("largest_swap", "1", "largest spread of all samples of the swap null model"),
+            )
+            for field in (
+                Field(f"within/{{X}}/{name}", ("step", "layer"), unit, meaning),
+                Field(f"cross/O{{Y}}/{name}", ("step", "writer_layer", "reader_layer"), unit, meaning + _LATER),
+            )
+        ),
+        *(
+            Field(f"heads/{{X}}/{name}_{when}", ("step", "layer", "{X}"), unit, f"{meaning} at the {when} step")
+            for name, unit, meaning in (
+                ("rho", "1", "overlap of the head's space with its own"),
+                ("angle", "degree", "root mean square of the principal angles between the head's space and its own"),
+            )
+            for when in ("last", "previous")
+        ),
+    ),
     "self_heads": (
         Field("{X}{Y}/rho", ("layer", "{X}", "{Y}"), "1", "overlap of all pairs within the layer"),
         Field("{X}{Y}/own", ("layer",), "1", "mean over heads of the overlap of a head's own two spaces"),
@@ -257,8 +285,8 @@ DIMENSIONS: Mapping[str, str] = {
     "removed": "number of directions or coordinates taken out",
     "head_singular": "singular value of query heads' maps, the largest first",
     "kv_head_singular": "singular value of key-value heads' maps, the largest first",
-    "source_kind": "kind of the source", "target_kind": "kind of the target",
     "edge": "chosen edge", "window": "window of the text, or sequence",
+    "source_kind": "kind of the source", "target_kind": "kind of the target", "step": "step of a training, in order",
 }  # fmt: skip
 """What is counted along a dimension; ``other_``, ``writer_``, … stand before the heads' of a second axis."""
 

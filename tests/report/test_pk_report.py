@@ -16,6 +16,7 @@ from support.project import ROOT
 from support.tiny_results import PK_NAMES, PK_SHAPE, pk_model
 
 from headspaces.affinity.classes import class_arrays, classes_by_pattern, read_head_classes
+from headspaces.affinity.run import affinity
 from headspaces.report.figures import layered, pk_panels
 from headspaces.report.figures.drawing import MAKERS, NOTHING, draw_figure, make_figure
 from headspaces.report.figures.panels import colour

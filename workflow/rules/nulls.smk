@@ -62,7 +62,7 @@ rule swap_shard:
     input:
         start=lambda wildcards: [
             f"results/nulls/{wildcards.model}/swap.start.{block}.h5"
-            for block in MODELS[wildcards.model].blocks
+            for block in KNOWN[wildcards.model].blocks
         ],
         overlaps="results/overlaps/{model}.h5",
         code=code_of("swap_shard"),

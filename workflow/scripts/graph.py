@@ -8,7 +8,7 @@ from headspaces.report.results import read_results
 inputs, output = snakemake.input, snakemake.output
 with job(snakemake.log[0], snakemake.threads):
     files = {stage: inputs[stage] for stage in ("overlaps", "nulls", "affinity")}
-    files |= {"attribution": path for path in inputs.attribution}
+    files |= dict(zip(["attribution"], inputs.attribution))
     model = read_results(snakemake.wildcards.model, files)
     edges = edges_with_tests(model.affinity, edge_tests(model), snakemake.params.edges)
     edges["effect"] = edge_effects(model, edges)

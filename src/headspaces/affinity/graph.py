@@ -83,8 +83,8 @@ def build_graph(edges: pd.DataFrame, score: str, shape: Shape, classes: HeadClas
 
     ``edges`` are those of :func:`strongest_edges`, weighted by the score; the shape tells whether key-value heads are
     shared. Nodes have ``layer``, ``head``, ``kind`` (``query`` or ``key-value``) and ``head_class`` (empty for none);
-    edges ``type``, ``weight`` and, where they have them, ``rank``, the columns of :data:`EDGE_TESTS` and ``effect``, and
-    their type as key.
+    edges ``type``, ``weight`` and, where they have them, ``rank``, the columns of :data:`EDGE_TESTS` and ``effect``,
+    and their type as key.
     """
     import networkx as nx
 

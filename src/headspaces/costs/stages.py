@@ -161,6 +161,21 @@ def _nulls(model: Model, work: Workload) -> Cost:
     return Cost(PROCESS + 3 * disk + work.threads * (TILES + 4 * size.panel), disk, 1.5 * work.samples * operations)
 
 
+def _nulls_at_once(model: Model, work: Workload) -> Cost:
+    """Draw all samples of all null models of a small model in one job."""
+    parts = [stage(model, replace(work, threads=1)) for stage in (_null_shard, _swap_start, _swap_shard, _nulls)]
+    return replace(
+        parts[-1], memory=max(part.memory for part in parts), operations=sum(part.operations for part in parts)
+    )
+
+
+def _series(model: Model, _work: Workload) -> Cost:
+    """Compare a step's heads with themselves at two others: products and two singular value decompositions each."""
+    size, shape, heads = Size(model), model.shape, 2 * model.shape.n_layers * Size(model).heads
+    operations = heads * (10 * shape.d_model + 50 * shape.d_head) * shape.d_head**2
+    return Cost(PROCESS + 6 * size.block, 8 * heads, operations)
+
+
 def _self_heads(model: Model, work: Workload) -> Cost:
     """Compare heads' own spaces with others': three comparisons a layer, and 10,000 permutations of labels in each.
 
@@ -212,6 +227,8 @@ STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
         _swap_shard,
         _nulls,
         _orthonormal,
+        _nulls_at_once,
+        _series,
         _self_heads,
         _affinity,
         running.activations,

@@ -150,6 +150,7 @@ class ModelResults:
     self_heads: Arrays | None = None
     attribution: Arrays | None = None
     ablation: Arrays | None = None
+    series: Arrays | None = None
 
     @property
     def on_orthonormal_columns(self) -> ModelResults:
@@ -224,10 +225,12 @@ def compare_all(models: Iterable[ModelResults], scope: str = "") -> Iterator[Com
 def read_results(name: str, files: Mapping[str, str | Path]) -> ModelResults:
     """Open a model's files.
 
-    ``files`` are the paths by stage: ``overlaps``, and where there are any, the others of :class:`ModelResults`. Raises
-    :class:`InputError` if a file cannot be read, has changed since it was written or is of another kind or version.
+    ``files`` are the paths by stage: ``overlaps``, and where there are any, the others of :class:`ModelResults`; of a
+    series of checkpoints ``series`` alone. Raises :class:`InputError` if a file cannot be read, has changed since it
+    was written or is of another kind or version.
     """
     for stage, path in files.items():
         check_own(path, {"model": name} | read_attributes(path, stage), {"model": name})
     arrays = {stage: StoredArrays(path, stage) for stage, path in files.items()}
-    return ModelResults(name, read_attributes(files["overlaps"], "overlaps"), **arrays)
+    first = "overlaps" if "overlaps" in files else "series"
+    return ModelResults(name, read_attributes(files[first], first), **{"overlaps": {}, **arrays})

@@ -21,7 +21,7 @@ WHOLE = frozenset({
     "layer", "later_layer", "writer_layer", "reader_layer", "writer_head", "reader_head",
     "distance", "d_model", "d_head", "window_tokens",
     "p_is_smallest", "spread_rank", "rank_low", "rank_high", "deficiency_low", "deficiency_high", "forced_deficiency",
-    "total_width", "decay_distance", "mean_outside",
+    "total_width", "decay_distance", "mean_outside", "step", "duplicate_of", "head",
 })  # fmt: skip
 
 
