@@ -12,7 +12,7 @@ from support.tiny_models import build
 from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
 from headspaces.activations.run_check import GGUF_OF_TRANSFORMERS, SEES, reason_not_to_run
-from headspaces.study.configuration import own_model
+from headspaces.study.own_models import own_model
 from headspaces.weights.layouts import known_model_types
 
 

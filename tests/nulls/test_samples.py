@@ -356,14 +356,14 @@ def test_zero_heads_do_not_widen_the_rotation():
     maps[0, "O"][[1, 4]] = 0
     name = "within/O/rotation/spread"
     spread = null_shard(run_of(maps, shape, "O"), "rotation", range(30))[name]
-    assert spread.mean() == pytest.approx(0.0179, rel=0.04)
+    assert spread.mean() == pytest.approx(0.0179, rel=0.08)
     whole = maps[0, "O"].transpose(1, 0, 2).reshape(64, -1)
     mixed = []
     for sample in range(30):
         columns = rotated(whole, np.random.default_rng(sample)).T.reshape(8, 8, 64)
         rho = pairs_within(np.linalg.qr(columns.swapaxes(1, 2))[0], np.full(8, 8))[0] / 8
         mixed.append(rho.std())
-    assert np.mean(mixed) == pytest.approx(0.0231, rel=0.04)
+    assert np.mean(mixed) == pytest.approx(0.0231, rel=0.08)
 
 
 def test_single_columns_cannot_be_reassigned():

@@ -16,7 +16,7 @@ from headspaces.costs.stages import Workload
 from headspaces.errors import InputError
 from headspaces.library.description import describe
 from headspaces.spaces import KINDS, Shape
-from headspaces.study.configuration import own_model
+from headspaces.study.own_models import own_model
 from headspaces.weights.blocks import read_block
 from headspaces.weights.fetch import fetch_block
 from headspaces.weights.headers_file import write_headers
@@ -66,6 +66,7 @@ def test_it_is_inspected_planned_and_fetched(name, double, tmp_path):
     headers = read_headers(source)
     write_headers(headers, tmp_path / "headers.json")
     row = own_model(source, headers)
+    assert not (row.activations and "vision_config" in skeleton.about["config"])
     known = {row.name: tmp_path / "headers.json"}
     rows = plan_study([row], {row.name: ["overlaps"]}, known, Machine(2, 10.0), Workload())
     assert {stage.stage for stage in rows} == {"weights", "bases", "overlaps"}

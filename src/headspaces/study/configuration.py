@@ -84,7 +84,8 @@ class Study:
     def _why_not_run(self, model: Model) -> str | None:
         from headspaces.activations.run_check import reason_not_to_run
 
-        if self.settings["activations"]["text"] == "none":
+        # A model that is merely described has no settings.
+        if self.settings.get("activations", {}).get("text") == "none":
             return NO_TEXT
         if not model.activations:
             return "its row does not ask for them"

@@ -65,10 +65,11 @@ def own_model(source: str, headers: Headers | None = None, checkpoint: str = "")
         note="; ".join(headers.notes),
     )
     small = model.bases_bytes < SMALL_BYTES
-    runs = not of_several_parts(headers.checkpoint.config) if source.startswith("hub:") else True
+    # Of a local model the check of its files says why it is not run.
+    runs = not source.startswith("hub:") or (small and not of_several_parts(headers.checkpoint.config))
     return replace(
         model,
-        activations="yes" if runs and (small or not source.startswith("hub:")) else "",
+        activations="yes" if runs else "",
         nulls_dtype="float64" if small else "float32",
         bases_dtype="float64" if model.bases_bytes < 8 * SMALL_BYTES else "float32",
     )
