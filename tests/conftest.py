@@ -39,6 +39,26 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(20260110)
 
 
+@pytest.fixture
+def double(monkeypatch, tmp_path):
+    """A running double of the Hub that the client in this process talks to, with an empty cache and no token."""
+    from huggingface_hub import constants
+    from support.hub_double import serving
+
+    from headspaces.weights.hub import transfer
+
+    with serving() as running:
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, running.url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "ENDPOINT", running.url)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        monkeypatch.setattr(transfer, "FIRST_WAIT", 0.001)
+        yield running
+
+
 @pytest.fixture(scope="session")
 def gpt2_folder() -> Path:
     """Attention weights of GPT-2 small, beside the repository."""

@@ -133,6 +133,9 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument(
         "--spaces", type=_all_spaces, default=(), metavar="SPACES", help="such as O,OK (default: all that both have)"
     )
+    compare.add_argument(
+        "--match", action="store_true", help="match heads by the overlap of their O and V spaces, not by their numbers"
+    )
     compare.set_defaults(run=_compare)
 
     export = command("export", "overlaps and angles of all pairs as a file", _settings())
@@ -246,13 +249,13 @@ def _compare(models: Sequence[ModelSpaces], options: argparse.Namespace) -> list
     from headspaces.library.comparison import compare
 
     one, other = models
-    frame = compare(one, other, options.spaces)
+    frame = compare(one, other, options.spaces, match=options.match)
     if options.csv:
         return [printing.as_csv(frame)]
     both = [printing.facts(model, frame["spaces"].iloc[0]) for model in models]
     if options.json:
-        return [printing.as_json({"models": both, **printing.compared_json(frame)})]
-    return list(printing.show_two(both, frame))
+        return [printing.as_json({"models": both, **frame.attrs, **printing.compared_json(frame)})]
+    return list(printing.show_two(both, frame, printing.isotropic(one)))
 
 
 def _export(models: Sequence[ModelSpaces], options: argparse.Namespace) -> list[str]:

@@ -36,7 +36,9 @@ class DamagedFileError(InputError):
         )
 
 
-_STAGES = ("overlaps", "nulls", "self_heads", "affinity", "activations", "attention")
+_STAGES = (
+    "overlaps", "nulls", "orthonormal", "self_heads", "affinity", "activations", "attention", "attribution", "ablation",
+)  # fmt: skip
 _BLOCKS = {"bases": "bases", "nulls": "null_shard"}
 
 

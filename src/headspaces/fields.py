@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -109,6 +109,15 @@ _NULLS = (
     Field("pairs/{X}/layer", (), "", "that layer: the upper median of the layers' observed spreads"),
 )  # fmt: skip
 
+_EFFECTS = (
+    Field("{Y}/effect", _QUERY_TO, "nat", "A, the first-order effect of the edge on the mean loss" + _LATER),
+    Field("{Y}/absolute", _QUERY_TO, "nat", "sum over tokens of the effect's absolute values" + _LATER),
+    Field("{Y}/window_effect_sd", _QUERY_TO, "nat", "standard deviation (ddof = 1) of the windows' effects" + _LATER),
+    Field("{Y}/gradient_norm", ("layer", "{Y}"), "nat", "root mean square norm of the loss' gradient at the read"),
+    Field("O/write_norm", ("layer", "head"), "1", "root mean square norm of the head's write"),
+)
+"""Of the loss on the text; those of the loss on second copies of random tokens stand under ``repeats/``."""
+
 FIELDS: Mapping[str, tuple[Field, ...]] = {
     "bases": (
         Field(
@@ -155,6 +164,35 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("random/sd", (), "1", "its standard deviation, in closed form"),
         Field("random/rho", ("random_pair",), "1", "rho of independent pairs of random subspaces"),
     ),
+    "orthonormal": tuple(field for field in _NULLS if not re.match("pairs/|.*/(max|skewness)$", field.name)),
+    "series": (
+        Field("steps", ("step",), "", "numbers of the steps"),
+        Field("duplicate_of", ("step",), "", "the earlier step that holds the same attention tensors; -1: none"),
+        Field("loss", ("step",), "nat", "mean next-token loss; the attribute loss_on says on what"),
+        Field("induction", ("step", "layer", "head"), "1", "attention from second copies to the token after the first"),
+        *(
+            field
+            for name, unit, meaning in (
+                ("mean", "1", "mean of rho over all pairs"),
+                ("spread", "1", "standard deviation (ddof = 0) of rho over all pairs"),
+                ("min_angle", "degree", "smallest principal angle of all pairs"),
+                ("largest_rw", "1", "largest spread of all samples of RW's two null models"),
+                ("largest_swap", "1", "largest spread of all samples of the swap null model"),
+            )
+            for field in (
+                Field(f"within/{{X}}/{name}", ("step", "layer"), unit, meaning),
+                Field(f"cross/O{{Y}}/{name}", ("step", "writer_layer", "reader_layer"), unit, meaning + _LATER),
+            )
+        ),
+        *(
+            Field(f"heads/{{X}}/{name}_{when}", ("step", "layer", "{X}"), unit, f"{meaning} at the {when} step")
+            for name, unit, meaning in (
+                ("rho", "1", "overlap of the head's space with its own"),
+                ("angle", "degree", "root mean square of the principal angles between the head's space and its own"),
+            )
+            for when in ("last", "previous")
+        ),
+    ),
     "self_heads": (
         Field("{X}{Y}/rho", ("layer", "{X}", "{Y}"), "1", "overlap of all pairs within the layer"),
         Field("{X}{Y}/own", ("layer",), "1", "mean over heads of the overlap of a head's own two spaces"),
@@ -190,6 +228,25 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
             "tokens whose unembedding lies closest to the write space, the closest first",
         ),
         Field("top_token_texts", ("layer", "head", "top"), "", "their texts, UTF-8"),
+    ),
+    "attribution": (
+        *_EFFECTS,
+        *(replace(field, name=f"repeats/{field.name}", meaning=f"{field.meaning} (repeats)") for field in _EFFECTS),
+    ),
+    "ablation": (
+        Field("kind", ("edge",), "", "kind of the read: Q, K or V"),
+        Field("chosen_by", ("edge",), "", "score by which the edge is among the strongest of its kind"),
+        *(
+            Field(f"{role}_{of}", ("edge",), "", f"{of} of the {role}; key-value heads read K and V")
+            for role in ("writer", "reader")
+            for of in ("layer", "head")
+        ),
+        Field("random_writer_head", ("edge",), "", "writer of a random edge of the same layers and kind"),
+        Field("random_reader_head", ("edge",), "", "its reader"),
+        Field("first_order", ("edge",), "nat", "effect A of the edge; ablation changes the loss by about -A"),
+        Field("zero", ("edge", "window"), "nat", "change of the window's loss without the write at this read"),
+        Field("mean", ("edge", "window"), "nat", "the same with the write's mean over the window in its place"),
+        Field("random_zero", ("edge", "window"), "nat", "change of the loss without the random edge"),
     ),
     "affinity": (
         Field("pk/{X}{Y}", _SOURCE_TO, "1", "projection kernel" + _LATER),
@@ -228,7 +285,8 @@ DIMENSIONS: Mapping[str, str] = {
     "removed": "number of directions or coordinates taken out",
     "head_singular": "singular value of query heads' maps, the largest first",
     "kv_head_singular": "singular value of key-value heads' maps, the largest first",
-    "source_kind": "kind of the source", "target_kind": "kind of the target",
+    "edge": "chosen edge", "window": "window of the text, or sequence",
+    "source_kind": "kind of the source", "target_kind": "kind of the target", "step": "step of a training, in order",
 }  # fmt: skip
 """What is counted along a dimension; ``other_``, ``writer_``, … stand before the heads' of a second axis."""
 
@@ -250,6 +308,7 @@ _COUNTED_BY_OF = {
     "bases": {"layer": "block_layers"},
     "null-shard": {"sample": "n_samples"},
     "nulls": {"sample": "samples"},
+    "orthonormal": {"sample": "samples"},
 }
 """And those of one kind of file."""
 
@@ -288,6 +347,9 @@ def _lines() -> Iterator[str]:
         yield f"### `{kind}`\n"
         if kind == "null-shard":
             yield "The fields of `nulls` but `random/`, for one null model and some samples.\n"
+            continue
+        if kind == "orthonormal":
+            yield "The fields of `nulls` of RW's null models, of orthonormal columns, but `random/` and `pairs/`.\n"
             continue
         yield "| dataset | dimensions | unit | meaning |"
         yield "|---|---|---|---|"

@@ -126,11 +126,15 @@ def show_pairs(about: Mapping[str, Any], frame: pd.DataFrame) -> Iterator[str]:
     yield from _aligned(rows, "rlrrrr")
 
 
-def show_two(both: Sequence[Mapping[str, Any]], frame: pd.DataFrame) -> Iterator[str]:
-    """Print two models side by side."""
+def show_two(both: Sequence[Mapping[str, Any]], frame: pd.DataFrame, random: float) -> Iterator[str]:
+    """Print two models side by side; ``random`` is the rho of heads that have nothing to do with one another."""
     for number, about in enumerate(both, start=1):
         first, second = _heading(about)
         yield f"{number}  {first}\n {second}"
+    if matching := frame.attrs.get("matching"):
+        rho = ", ".join(f"{kind} {value:.4f}" for kind, value in matching["mean_rho"].items())
+        moved = f"{matching['n_moved']} of {matching['n_heads']} in another place"
+        yield f"heads are matched by the overlap of their O and V spaces: {moved}; mean ρ {rho} (random {random:.4f})"
     whole = frame["layer"].isna()
     for title, part in (("over all pairs", frame[whole]), ("within each layer", frame[~whole])):
         part = part[part["n_pairs"] > 0]

@@ -8,8 +8,12 @@ import gguf
 import numpy as np
 import pytest
 from support.checkpoints import LLAMA, llama_tensors, safetensors
+from support.tiny_models import build
+from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
-from headspaces.activations.run_check import reason_not_to_run
+from headspaces.activations.run_check import GGUF_OF_TRANSFORMERS, SEES, reason_not_to_run
+from headspaces.study.own_models import own_model
+from headspaces.weights.layouts import known_model_types
 
 
 @pytest.fixture
@@ -66,6 +70,30 @@ def test_gguf_files(tmp_path, tensors, reason):
     writer.write_tensors_to_file()
     writer.close()
     assert reason_not_to_run(str(tmp_path / "a.gguf"), "OQKV") == reason
+
+
+@pytest.mark.parametrize("name", ["llava", "qwen2_5_vl", "smolvlm"])
+def test_a_decoder_inside_another_model_is_not_run_alone(name, tmp_path):
+    build(name).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").touch()
+    assert reason_not_to_run(str(tmp_path), "OQKV") == SEES
+    assert own_model(str(tmp_path)).kinds == "OQKV"
+
+
+def test_gguf_files_that_transformers_does_not_read_are_named(tmp_path):
+    writer = gguf.GGUFWriter(str(tmp_path / "a.gguf"), "olmo2")
+    writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert "reads no GGUF file of the architecture 'olmo2'" in reason_not_to_run(str(tmp_path / "a.gguf"), "OQKV")
+    names = {name.replace("moe", "_moe").replace("-", "_") for name in GGUF_OF_TRANSFORMERS}
+    served = {kind.removeprefix("gguf:") for kind in known_model_types() if kind.startswith("gguf:")}
+    assert set(GGUF_OF_TRANSFORMERS) <= served
+    assert names <= set(GGUF_SUPPORTED_ARCHITECTURES)
+    # What transformers reads under its own names, and we serve, is all there.
+    assert {name for name in GGUF_SUPPORTED_ARCHITECTURES if name in served} <= set(GGUF_OF_TRANSFORMERS)
 
 
 def test_of_what_is_not_here_nothing_is_known():

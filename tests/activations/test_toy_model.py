@@ -7,7 +7,7 @@ import torch
 from transformers import GPT2Config
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 
-from headspaces.activations.attention import attention_patterns, open_runner
+from headspaces.activations.attention import attention_patterns, induction_scores, open_runner
 from headspaces.activations.texts import Text
 from headspaces.activations.toy_model import (
     ToyConfig,
@@ -16,13 +16,22 @@ from headspaces.activations.toy_model import (
     load_toy,
     main,
     repeated_sequences,
+    save_step,
     save_toy,
-    second_copy_loss,
+    second_copies,
     train,
 )
 from headspaces.affinity.graph import strongest_edges
 from headspaces.affinity.run import affinity
 from headspaces.errors import InputError
+from headspaces.geometry.bases import block_bases
+from headspaces.geometry.heads import fold
+from headspaces.geometry.overlaps import observed_overlaps
+from headspaces.geometry.statistics import spread_ratio
+from headspaces.nulls.samples import NullRun, null_shard
+from headspaces.report.results import ModelResults
+from headspaces.spaces import NULLS, Shape
+from headspaces.study.series import TOY_STEPS
 from headspaces.weights.blocks import read_block
 from headspaces.weights.fetch import fetch_block
 from headspaces.weights.source import read_headers
@@ -137,7 +146,7 @@ def test_other_folders_are_refused(model, tmp_path):
 def test_second_copies_of_an_untrained_model_are_guesses(model):
     with torch.no_grad():
         model.lm_head.weight.zero_()
-    assert second_copy_loss(model) == pytest.approx(np.log(64), abs=1e-5)
+    assert second_copies(model)[0] == pytest.approx(np.log(64), abs=1e-5)
 
 
 def test_command(tmp_path, capsys):
@@ -145,11 +154,64 @@ def test_command(tmp_path, capsys):
     assert load_toy(tmp_path / "out").config == replace(ToyConfig(), steps=2)
 
 
+def test_looking_at_the_steps_changes_nothing():
+    seen = []
+    watched, losses = train(SMALL, 3, lambda step, model: seen.append((step, second_copies(model)[0])))
+    plain, same = train(SMALL, 3)
+    assert [step for step, _ in seen] == [0, 1, 2, 3]
+    assert len({loss for _, loss in seen}) == 4
+    assert losses == same
+    for name, tensor in plain.state_dict().items():
+        assert torch.equal(tensor, watched.state_dict()[name])
+
+
+def test_a_step_says_what_the_model_does(model, tmp_path):
+    """Against the scores of the attention stage, and a loss that is summed token by token."""
+    save_step(model, tmp_path / "step5", seed=7)
+    run = json.loads((tmp_path / "step5" / "run.json").read_text())
+    assert is_toy(tmp_path / "step5")
+    first = torch.randint(64, (256, 16), generator=torch.Generator().manual_seed(1))
+    tokens = torch.cat([first, first], dim=1)
+    with torch.no_grad():
+        logits, attentions = model(tokens)
+    expected = [np.mean([induction_scores(one.numpy(), 16) for one in attention], axis=0) for attention in attentions]
+    np.testing.assert_allclose(run["induction"], expected, rtol=1e-4)
+    chances = logits.softmax(dim=-1)
+    nats = [-chances[:, at].gather(1, tokens[:, at + 1, None]).log() for at in range(16, 31)]
+    assert run["loss"] == pytest.approx(torch.cat(nats).mean().item(), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_overlaps_leave_the_nulls_when_induction_heads_form(tmp_path):
+    """At the start weights lie inside RW's nulls; writes and keys leave them first."""
+    r = {}
+
+    def ratios(step, model):
+        if step in TOY_STEPS:
+            save_toy(model, tmp_path / "toy", 0)
+            fetch_block(read_headers(str(tmp_path / "toy")), range(2), tmp_path / "block.safetensors")
+            layers = read_block(tmp_path / "block.safetensors")
+            observed = observed_overlaps([block_bases(layers, fold_norms=True)])
+            run = NullRun(lambda at, kind: fold(layers[at], kind), Shape(2, 128, 8, 8, 16), "OQKV", f"step{step}", 0)
+            nulls = {name: array for null in NULLS for name, array in null_shard(run, null, range(20)).items()}
+            found = ModelResults("toy", {}, observed, nulls)
+            r[step] = {
+                one.spaces: np.median(spread_ratio(one.spread, *one.samples("spread"))) for one in found.compare_all()
+            }
+
+    train(ToyConfig(), 0, ratios)
+    assert list(r) == list(TOY_STEPS)
+    assert sum(value < 1 for value in r[0].values()) >= 6
+    first = {spaces: next((step for step in r if r[step][spaces] > 2), np.inf) for spaces in r[0]}
+    assert first["OK"] < min(first[kind] for kind in "OQKV")
+    assert first["OK"] <= 250
+
+
 @pytest.mark.slow
 def test_strongest_key_edges_run_from_previous_token_to_induction_heads(tmp_path):
     """PK figure 4 on the model of the documented command."""
     main([str(tmp_path), "--seed", "0"])
-    assert second_copy_loss(load_toy(tmp_path)) < 0.1
+    assert second_copies(load_toy(tmp_path))[0] < 0.1
     runner = open_runner(str(tmp_path), "toy", Text("", "", "", 0, ""), n_windows=32, n_tokens=32, seed=0)
     scores = attention_patterns(runner, n_sequences=32, n_repeated=16, seed=0)
     headers = read_headers(str(tmp_path))

@@ -10,7 +10,7 @@ from headspaces.attribution.cases import Case
 from headspaces.attribution.first_order import first_order
 
 ARCHITECTURES = ["gpt2", "llama", "falcon-multiquery", "gpt_neox", "olmo2", "gemma2", "cohere"]
-"""LayerNorm, RMSNorm and GQA, MQA, parallel residual, norm after the attention (and none before), both, centred gains."""
+"""LayerNorm, RMSNorm and GQA, MQA, parallel residual, norm after the attention and none before, both, parallel."""
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -20,17 +20,17 @@ def test_ablation_is_minus_the_first_order_up_to_second_order(name, monkeypatch)
     model = running_tiny(name)
     effects, _ = first_order(model, CASES[:1])
     edges = [Edge(kind, 0, writer, 1, 0) for kind in "QKV" for writer in (0, 3)]
-    steps = (1 / 64, 1 / 128)
+    steps = (1 / 32, 1 / 64)
     found = ablate(model, CASES[:1], edges, [Removal(share) for share in steps])[:, :, 0]
     n_compared = 0
     for edge, (far, near) in zip(edges, found.T, strict=True):
         a = effects[f"{edge.kind}/effect"][0, 1, edge.writer_head, 0]
         far, near = far + steps[0] * a, near + steps[1] * a
         assert abs(near) < 0.2 * abs(steps[1] * a) + 1e-8
-        if abs(far) > 1e-7:  # below, rounding is larger than the second order
+        if abs(far) > 3e-6:  # below, rounding is no longer small beside the second order
             n_compared += 1
-            assert far / near == pytest.approx(4, rel=0.1), edge
-    assert n_compared >= 3
+            assert far / near == pytest.approx(4, rel=0.2), edge
+    assert n_compared >= 2
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
@@ -77,9 +77,8 @@ def test_nothing_is_left_of_a_run_in_the_model():
 
 
 def test_the_mean_of_a_write_can_stay():
-    """With one token there is nothing but the mean, so that its removal changes nothing."""
+    """Of equal tokens a model without absolute positions writes the same everywhere: nothing but the mean."""
     model = running_tiny("llama")
-    case = Case(np.array([5]), answers=(7, 9))
-    zero, mean = ablate(model, [case], [Edge("V", 0, 1, 1, 0)], (ZERO, MEAN))[:, 0, 0]
-    assert abs(zero) > 1e-6
-    assert mean == 0
+    zero, mean = ablate(model, [Case(np.full(6, 5))], [Edge("V", 0, 1, 1, 0)], (ZERO, MEAN))[:, 0, 0]
+    assert abs(zero) > 1e-5
+    assert abs(mean) < 1e-7

@@ -13,9 +13,8 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from huggingface_hub import constants
 from support.gguf_files import ARCHITECTURES, can_quantise, converted, write_gguf
-from support.hub_double import Content, serving
+from support.hub_double import Content
 from support.tiny_models import MODELS, build, record_maps
 
 import headspaces as hs
@@ -33,6 +32,10 @@ OF_TWO_LAYERS = ("gpt_neo", "smollm3", "exaone4")
 """Models whose configuration lists what each layer is."""
 FIXED = (*(name for name, tiny in MODELS.items() if tiny.vision), "helium")
 """Models whose widths hang together with others that a random one would contradict."""
+
+
+IN_FLOAT32 = ("olmo", "helium")
+"""Models whose own norms round in float32 by the axis: their maps are known to a part in 10^7."""
 
 
 def random_sizes(name: str, rng: np.random.Generator) -> dict[str, int]:
@@ -149,25 +152,14 @@ def difference(seed: int, folder: Path, double) -> str | None:
     try:
         extra = {"config": model.config.to_dict()} if form == "tensors in memory" else {}
         found = hs.load(source, **extra)
+        bound = 1e-7 if name in IN_FLOAT32 else 1e-12
         for spaces in found.comparisons:
             error = np.abs(found.overlaps(spaces).values - expected_rho(maps, spaces))
-            if error.shape != expected_rho(maps, spaces).shape or np.nanmax(error, initial=0) > 1e-12:
+            if error.shape != expected_rho(maps, spaces).shape or np.nanmax(error, initial=0) > bound:
                 return f"{what}: {spaces} differs by {np.nanmax(error, initial=0):.1e}"
         return None if len(found.comparisons) == 7 else f"{what}: only {found.comparisons}"
     except Exception as error:
         return f"{what}: {type(error).__name__}: {error}"
-
-
-@pytest.fixture
-def double(monkeypatch, tmp_path):
-    """A Hub that the client of this process talks to."""
-    with serving() as running:
-        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, running.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "ENDPOINT", running.url)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        yield running
 
 
 @pytest.mark.parametrize(

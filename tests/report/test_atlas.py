@@ -6,6 +6,8 @@ import base64
 import csv
 import json
 import re
+import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
-from support.browser import cut_texts, is_dark, press, show, text
+from support.browser import cut_texts, is_dark, press, settle, show, text
 
+from headspaces.nulls.significance import pair_scores
 from headspaces.report import atlas
+from headspaces.report.html import SCRIPTS, TEMPLATES
 from headspaces.report.results import ModelResults
 from headspaces.store import write_arrays
 from headspaces.text_tables import write_text
@@ -74,6 +78,8 @@ def nulls_of(overlaps: dict[str, np.ndarray], rng: np.random.Generator) -> dict[
                 pairs = overlaps[f"{place}/rho"].shape[1] * (overlaps[f"{place}/rho"].shape[1] - 1) // 2
                 arrays[f"pairs/{place[-1]}/{null}/rho"] = rng.uniform(0.1, 0.3, size=(7, pairs))
                 arrays[f"pairs/{place[-1]}/layer"] = np.array(2)
+        for name, low, high in (("mean", 0.15, 0.2), ("spread", 0.05, 0.1), ("skewness", 0, 0.5), ("max", 0.3, 0.5)):
+            arrays[f"{place}/swap/{name}"] = rng.uniform(low, high, size=(7, *shape))
     return arrays
 
 
@@ -83,12 +89,21 @@ def model() -> dict[str, Any]:
     bases = random_bases(rng)
     overlaps = overlaps_of(bases, rng)
     cosines = atlas.principal_cosines(overlaps, ATTRIBUTES, lambda kind, layer: bases[kind][layer])
-    return {"bases": bases, "overlaps": overlaps, "cosines": cosines, "nulls": nulls_of(overlaps, rng)}
+    # Head 1 of layer 0 attends to the token before, head 2 of layer 3 (of key-value head 1) after an earlier copy.
+    attention = {name: np.full((LAYERS, HEADS), 0.1) for name in ("identity", "previous_token", "induction")}
+    attention["previous_token"][0, 1], attention["induction"][3, 2] = 0.9, 0.8
+    nulls = nulls_of(overlaps, rng)
+    return {"bases": bases, "overlaps": overlaps, "cosines": cosines, "nulls": nulls, "attention": attention}
+
+
+def made(model: dict[str, Any]) -> str:
+    stages = {stage: model[stage] for stage in ("nulls", "attention", "cosines")}
+    return atlas.atlas_page(model["overlaps"], ATTRIBUTES, **stages, report="../report.html")
 
 
 @pytest.fixture(scope="module")
 def page(model: dict[str, Any]) -> str:
-    return atlas.atlas_page(model["overlaps"], ATTRIBUTES, nulls=model["nulls"], cosines=model["cosines"])
+    return made(model)
 
 
 def embedded(page: str) -> dict[str, Any]:
@@ -210,7 +225,7 @@ def test_the_page_asks_for_nothing(page: str) -> None:
 
 def test_the_page_repeats_byte_for_byte_and_appears_whole(model: dict[str, Any], page: str, tmp_path: Path) -> None:
     path = tmp_path / "pages" / "model.html"
-    again = atlas.atlas_page(model["overlaps"], ATTRIBUTES, nulls=model["nulls"], cosines=model["cosines"])
+    again = made(model)
     write_text(again, path)
     assert path.read_text(encoding="utf-8") == page
     assert [file.name for file in path.parent.iterdir()] == ["model.html"]
@@ -276,7 +291,7 @@ def test_hover_reads_and_click_opens_the_pair(browser: Any, file: Path, model: d
     composition = model["overlaps"]["cross/OK/simple_composition"][1, 3, 2, 1]
     assert float(shown["simple composition score"]) == pytest.approx(composition, abs=6e-5)
     order = int((model["overlaps"]["cross/OK/rho"] > rho).sum()) + 1
-    assert shown["place among all pairs of the comparison"] == str(order)
+    assert shown["place among all pairs of the comparison"] == f"{order} of {10 * HEADS * GROUPS}"
     spread = model["overlaps"]["cross/OK/rho"][1, 3].std()
     largest = max(model["nulls"][f"cross/OK/{null}/spread"][:, 1, 3].max() for null in ("rotation", "reassignment"))
     assert float(shown["spread in layer 1 → 3 over the largest of 14 null samples (r)"]) == pytest.approx(
@@ -298,6 +313,92 @@ def test_a_pair_of_the_figure_2_layer_has_its_null_quantile(browser: Any, file: 
     assert {"below all": 0.0, "above all": 1.0}.get(found) == share or float(found) == pytest.approx(share, abs=0.03)
     show(browser, file, place="#O.1.1.1.2")
     assert "quantile among the rotation null's pairs" not in facts(browser)
+
+
+def test_it_opens_on_writes_to_keys_and_leads_back(browser: Any, file: Path, model: dict[str, Any]) -> None:
+    show(browser, file)
+    assert text(browser, "overview-title") == "Overview · O → K: write to key read spaces"
+    assert browser.execute_script("return document.getElementById('comparison').value") == "OK"
+    rho = model["overlaps"]["cross/OK/rho"]
+    writer, reader, head, other = np.unravel_index(np.nanargmax(rho), rho.shape)
+    assert text(browser, "pair-title") == f"Pair · L{writer} O{head} → L{reader} K{other}"
+    assert facts(browser)["place among all pairs of the comparison"] == f"1 of {10 * HEADS * GROUPS}"
+    links = browser.execute_script("return [...document.links].map((link) => link.getAttribute('href'))")
+    assert links == ["../report.html"]
+    assert browser.execute_script("return location.hash") == f"#OK.{writer}.{head}.{reader}.{other}"
+    browser.execute_script("location.hash = '#OV.1.2.3.1'")
+    settle(browser)
+    assert text(browser, "pair-title") == "Pair · L1 O2 → L3 V1"
+
+
+def test_heads_are_marked_by_what_they_do(browser: Any, file: Path) -> None:
+    show(browser, file, place="#OK.0.1.3.1")
+    shown = facts(browser)
+    assert shown["L0 O1 is"] == "Previous Token; attends 0.90 to the token before"
+    assert shown["L3 K1 is"] == "Induction; query head 2 attends 0.80 to the one after an earlier copy"
+    assert text(browser, "graph-marks") == "Letters: P Previous Token, I Induction (attention patterns)."
+    letters = "return [...document.querySelectorAll('#graph text.mark')].map((node) => node.textContent)"
+    assert sorted(browser.execute_script(letters)) == ["I", "P"]
+
+
+def test_a_pair_stands_against_the_swap_null(browser: Any, file: Path, model: dict[str, Any]) -> None:
+    show(browser, file, place="#OK.1.2.3.1")
+    at = model["overlaps"]["cross/OK/rho"][1, 3, 2, 1]
+    moments = [model["nulls"][f"cross/OK/swap/{name}"][:, 1:2, 3] for name in ("mean", "spread", "skewness")]
+    z, p = pair_scores(np.array([[at]]), *moments)
+    shown = facts(browser)
+    assert float(shown["z against the swap null"]) == pytest.approx(z.item(), abs=0.051)
+    assert float(shown["p against the swap null"]) == pytest.approx(p.item(), abs=0.00051, rel=0.5)
+    values = embedded(file.read_text(encoding="utf-8"))["comparisons"]["OK"]["values"]
+    condition = [[0, 1], [0, 2], [0, 3], [0, 4], [1, 2], [1, 3]].index([1, 3])
+    place = condition * HEADS * GROUPS + 2 * GROUPS + 1
+    assert unpacked(values["swap_z"])[place] == pytest.approx(z.item(), rel=1e-6)
+    assert unpacked(values["swap_p"])[place] == pytest.approx(p.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "chosen"),
+    [
+        ("1.2", lambda writer, reader: writer == (1, 2) or reader == (1, 1)),
+        ("3", lambda writer, reader: 3 in (writer[0], reader[0])),
+        ("3k1", lambda _, reader: reader == (3, 1)),
+        ("induction", lambda writer, reader: writer == (3, 2) or reader == (3, 1)),
+        ("9.9", lambda *_: False),
+    ],
+)
+def test_a_head_is_found(browser: Any, file: Path, wanted: str, chosen: Any) -> None:
+    show(browser, file, place="#OK.0.0.1.0")
+    press(browser, "search")
+    browser.execute_cdp_cmd("Input.insertText", {"text": wanted})
+    found = browser.execute_script(
+        "return [...document.querySelectorAll('#table tbody button')].map((b) => b.textContent)"
+    )
+    pairs = [tuple(map(int, re.findall(r"\d+", name))) for name in found]
+    expected = {
+        (layer, i, later, j)
+        for layer in range(LAYERS)
+        for later in range(layer + 1, LAYERS)
+        for i in range(HEADS)
+        for j in range(GROUPS)
+        if chosen((layer, i), (later, j))
+    }
+    assert set(pairs) == expected
+    assert len(pairs) == len(expected)
+    if len(wanted) > 1:
+        assert f"pairs on the page with {wanted}" in text(browser, "table-hint")
+
+
+def test_the_script_is_in_files_that_parse_and_are_short() -> None:
+    named = {name for names in SCRIPTS.values() for name in names}
+    files = {path.stem: path for path in TEMPLATES.glob("*.js")}
+    assert named == set(files)
+    for path in files.values():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert len(lines) <= 300, path
+        assert max(map(len, lines)) <= 240, path
+        assert not any(word in "\n".join(lines) for word in ("innerHTML", "eval(", "var ", "console.")), path
+        if shutil.which("node"):
+            subprocess.run(["node", "--check", path], check=True)
 
 
 def test_the_keyboard_does_what_the_mouse_does(browser: Any, file: Path, model: dict[str, Any]) -> None:

@@ -11,16 +11,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
-from support.gpt2_affinity import CLASSES, gpt2_affinity
+from support.gpt2_affinity import CLASSES, SCORES, gpt2_affinity, gpt2_layers
 from support.project import ROOT
 from support.tiny_results import PK_NAMES, PK_SHAPE, pk_model
 
 from headspaces.affinity.classes import class_arrays, classes_by_pattern, read_head_classes
+from headspaces.affinity.run import affinity
 from headspaces.report.figures import layered, pk_panels
 from headspaces.report.figures.drawing import MAKERS, NOTHING, draw_figure, make_figure
 from headspaces.report.figures.panels import colour
 from headspaces.report.figures.pk_panels import SCATTER_BINS
-from headspaces.report.pk_results import classes_of, pk_and_cs
+from headspaces.report.pk_results import classes_of, is_gpt2, pk_and_cs
 from headspaces.report.results import ModelResults
 from headspaces.report.scorecard import scorecard
 from headspaces.report.tables.registry import TABLES
@@ -397,6 +398,42 @@ class TestGPT2:
         assert card["verdict"].value_counts().to_dict() == {"matches": 194, "not run": 19}
         # What is left is what the heads attend to, which these weights alone do not say.
         assert card.loc[card["verdict"] == "not run", "id"].str.startswith("pk-f7-").all()
+
+    def test_every_row_that_these_weights_answer_can_fail(self, gpt2, gpt2_folder, tmp_path_factory):
+        """Weights in noise of ten times their size fail each number of them; its shape and classes fail the others."""
+        rng = np.random.default_rng(0)
+        layers = [
+            replace(
+                layer, factors={kind: w + 10 * w.std() * rng.normal(size=w.shape) for kind, w in layer.factors.items()}
+            )
+            for layer in gpt2_layers(gpt2_folder, tmp_path_factory.getbasetemp() / "layers.safetensors")
+        ]
+        noisy = affinity([lambda: layers], scores=SCORES, same_kind=True)
+        own = {name: gpt2.affinity[name] for name in gpt2.affinity if name.startswith("head_classes")}
+        # An edge may be among the 20 strongest by accident, but not once more after the heads have other numbers.
+        renumbered = {name: np.roll(array, 1, axis=-1) if array.ndim > 2 else array for name, array in noisy.items()}
+        found = [self.verdicts(replace(gpt2, affinity=arrays | own)) for arrays in (noisy, renumbered)]
+        kept = [name for name in found[0] if all(verdicts[name] == "matches" for verdicts in found)]
+        of_shape = ["pk-n_pairs", "pk-reference-mean", "pk-reference-sd", "pk-t8-n_heads"]
+        assert sorted(kept) == of_shape
+        wider, fewer = gpt2.attributes | {"d_model": 800}, dict(gpt2.affinity)
+        fewer["head_classes/counts"] = fewer["head_classes/counts"] * (np.arange(12)[:, None] < 9)
+        fewer["pk/OQ"] = np.where(np.arange(12)[:, None, None] < 11, fewer["pk/OQ"], np.nan)
+        verdicts = self.verdicts(replace(gpt2, attributes=wider, affinity=fewer))
+        assert {verdicts[name] for name in of_shape} == {"differs"}
+
+    @staticmethod
+    def verdicts(model):
+        tables = {name: TABLES[name]([model]).frame for name in PK}
+        card = scorecard([row for row in PUBLISHED if row.paper == "PK"], tables)
+        return dict(zip(card["id"], card["verdict"]))
+
+    def test_published_numbers_stand_beside_gpt2_alone(self, gpt2):
+        """Another model of its shape is not GPT-2 small."""
+        other = replace(gpt2, affinity={**gpt2.affinity, "pk/QQ": gpt2.affinity["pk/QQ"] * 0.7})
+        assert is_gpt2(gpt2)
+        assert not is_gpt2(other)
+        assert TABLES["pk_kl"]([other], PUBLISHED).frame["published"].isna().all()
 
     def test_hub(self, gpt2):
         hub = rows("pk_degrees", gpt2).iloc[0]

@@ -26,7 +26,8 @@ from headspaces.report.figures.drawing import draw_figure
 from headspaces.report.findings import findings
 from headspaces.report.page import StudyFiles, by_name, report_page
 from headspaces.report.run_record import RunRecord, describe_machine, installed_software, read_costs
-from headspaces.report.scorecard import scorecard, write_scorecard
+from headspaces.report.scorecard import scorecard
+from headspaces.report.scorecard_pages import write_scorecard
 from headspaces.report.tables.registry import TABLES as MAKERS
 from headspaces.report.tables.writing import write_table
 from headspaces.study.items import FIGURES, TABLES
@@ -35,11 +36,11 @@ from headspaces.text_tables import write_text
 
 NASTY = "<script>window.hacked=1</script>"
 PUBLISHED = """\
-id	paper	place	model	quantity	relation	low	high	unit	tolerance	status	why
-one	RW	table 5	small	table5:n_layers?model=small	equal	5		layers	0	stated	a count
-two	RW	table 5	small	table5:d_model?model=small	equal	17		1	0	stated	a | pipe
-three	PK	table 1	gpt2	pk_table1:pr_auc	equal	0.4		1	0.05	stated	half a unit
-four	RW	table 5	124m-baseline	table5:d_head?model=small	equal	4		1	0	stated	a count
+id	paper	place	model	quantity	relation	low	high	unit	tolerance	status	why	settings
+one	RW	table 5	small	table5:n_layers?model=small	equal	5		layers	0	stated	a count	-
+two	RW	table 5	small	table5:d_model?model=small	equal	17		1	0	stated	a | pipe	-
+three	PK	table 1	gpt2	pk_table1:pr_auc	equal	0.4		1	0.05	stated	half a unit	-
+four	RW	table 5	124m-baseline	table5:d_head?model=small	equal	4		1	0	stated	a count	-
 """
 
 
@@ -62,6 +63,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyFiles, 
         folder / "scorecard.md",
         folder / "scorecard.json",
         {NASTY: "small"},
+    )
+    reference = [row for row in read_published(folder / "published.tsv") if row.id in ("one", "two")]
+    write_scorecard(
+        scorecard(reference, frames),
+        folder / "reference.csv",
+        folder / "reference.md",
+        folder / "reference.json",
+        heading="As on other machines",
     )
     atlas = folder / "atlas" / f"{NASTY.replace('/', '-')}.html"
     atlas.parent.mkdir()
@@ -91,6 +100,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyFiles, 
         by_name(sorted((folder / "tables").glob("*.json"))),
         by_name(sorted((folder / "figures").glob("*.png"))),
         {NASTY: atlas},
+        folder / "reference.json",
     )
     write_text(report_page("demo & more", files, record, folder), folder / "report.html")
     return folder / "report.html", files, record
@@ -189,7 +199,7 @@ def test_the_findings_come_first_and_then_the_scorecard(page: Page) -> None:
     order = ["findings", "scorecard", "rw", "pk", "new", "models", "provenance"]
     assert [name for name in page.texts if name in order] == order
     told = re.sub(r"\s+", " ", page.texts["scorecard"])
-    assert "1 differs 1 matches 1 other weights 1 not run" in told
+    assert "1 differs 1 matches 0 other settings 1 other weights 1 not run" in told
     assert f"{NASTY} was compared as small" in told
     assert "a | pipe" in page.texts["differs"]
     assert "no table pk_table1 in this report: it needs the stage affinity" in page.texts["not-run"]
@@ -258,6 +268,32 @@ def test_headings() -> None:
     ]  # fmt: skip
 
 
+def test_numbers_of_other_machines_are_counted_in_one_line(
+    page: Page, report: tuple[Path, StudyFiles, RunRecord], tmp_path: Path
+) -> None:
+    told = re.sub(r"\s+", " ", page.texts["reference"])
+    assert "As on other machines: 1 of 2" in told
+    assert "a | pipe" in told
+    assert "reference.csv" in page.links
+    write_text(report_page("x", replace(report[1], reference=None), report[2], tmp_path), tmp_path / "report.html")
+    assert "reference" not in Page(tmp_path / "report.html").texts
+
+
+def test_where_no_paper_has_a_number_the_scorecard_is_one_line(
+    report: tuple[Path, StudyFiles, RunRecord], tmp_path: Path
+) -> None:
+    _, files, record = report
+    card = scorecard(read_published(ROOT / "config" / "published.tsv"), {})
+    write_scorecard(card, *(tmp_path / f"scorecard.{ending}" for ending in ("csv", "md", "json")))
+    text = report_page("x", replace(files, scorecard=tmp_path / "scorecard.json"), record, tmp_path)
+    write_text(text, tmp_path / "report.html")
+    told = " ".join(Page(tmp_path / "report.html").texts["scorecard"].split())
+    assert told == (
+        "Scorecard: published beside measured The papers print no number of the models of this report. "
+        "All that they print."
+    )
+
+
 # --- findings
 
 
@@ -314,10 +350,9 @@ def test_a_model_without_reads_has_findings_of_what_it_has() -> None:
             "median_min_angle_deg": [40.0],
         })
     }  # fmt: skip
-    assert findings("m", tables).sentences == [
-        "Some spaces share a direction: the smallest angles are 0.00° between writes of one layer, "
-        "where the median pair's is 40.0°."
-    ]
+    (said,) = findings("m", tables).sentences
+    assert said.startswith("Some spaces share a direction: the smallest angles are 0.00° between writes of one layer, ")
+    assert said.endswith("where the median pair's is 40.0°.")
     assert findings("m", tables).pairs == []
     assert findings("other", tables).sentences == []
 

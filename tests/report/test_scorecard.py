@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from support.project import ROOT
 
 from headspaces.errors import InputError
@@ -19,16 +20,16 @@ from headspaces.report.scorecard import (
     DIFFERS,
     MATCHES,
     NOT_RUN,
+    OTHER_SETTINGS,
     OTHER_WEIGHTS,
     difference,
     measure,
     read_tables,
     scorecard,
-    sections,
-    summary,
+    setting_texts,
     verdict,
-    write_scorecard,
 )
+from headspaces.report.scorecard_pages import sections, summary, write_scorecard
 from headspaces.report.tables.registry import TABLES as TABLES_BY_NAME
 from headspaces.study.models import read_models
 from headspaces.study.published import (
@@ -36,6 +37,7 @@ from headspaces.study.published import (
     IN_HOUSE,
     Published,
     compared_as,
+    of_models,
     parse_address,
     published_models,
     read_published,
@@ -43,6 +45,7 @@ from headspaces.study.published import (
 
 PUBLISHED = read_published(ROOT / "config" / "published.tsv")
 BY_ID = {row.id: row for row in PUBLISHED}
+REFERENCE = read_published(ROOT / "config" / "reference.tsv")
 
 ROW = Published(
     "rw-x", "RW", "table 4", "qwen2.5-7b", "table4:r_median?model=qwen2.5-7b&spaces=OQ", "equal", "6.4", "", "ratio",
@@ -166,8 +169,7 @@ def test_other_weights_never_match_however_close(model: str) -> None:
         ("table4:n_above_all?model=gpt2|count", "equal", (2, 2)),
         ("table4:r_median?layer=1", "equal", (3.7, 3.7)),
         ("table4:r_median?layer=0..1|max", "equal", (5.3, 5.3)),
-        # What is not there is not run, and neither is a part of what was asked for.
-        ("table4:r_median?layer=1..3|max", "equal", None),
+        # What has another name is not run, and neither is a part of what was asked for.
         ("table4:r_median?model=gpt2,pythia-70m|max", "equal", None),
         ("table4:r_median?model=qwen2.5-7b&spaces=OK", "equal", None),
         ("table4:r_median?model=gpt2", "equal", None),
@@ -181,6 +183,67 @@ def test_other_weights_never_match_however_close(model: str) -> None:
 def test_an_address_finds_its_number(quantity: str, relation: str, expected: tuple[float, float] | None) -> None:
     measured, _ = measure(replace(ROW, quantity=quantity, relation=relation), TABLES)
     assert measured == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize(
+    ("quantity", "measured"),
+    [
+        ("table4:r_median?model=gpt2&layer=3", (math.nan, math.nan)),
+        ("table4:r_median?layer=1..3|max", (math.nan, math.nan)),
+        ("table4:r_median?layer=3&spaces=Q|count", (0.0, 0.0)),
+    ],
+)
+def test_a_layer_that_is_absent_from_what_was_measured_differs(quantity: str, measured: tuple[float, float]) -> None:
+    """An edge that is not among the strongest is an answer; of a model or kind that was not run it is none."""
+    row = replace(ROW, quantity=quantity, low="1", tolerance="0.5")
+    found, reason = measure(row, TABLES)
+    assert found == pytest.approx(measured, nan_ok=True)
+    assert "table4 holds no such row with layer 3" in reason or "layer 2" in reason
+    for relation in ("equal", "at_most", "at_least"):
+        assert verdict(replace(row, relation=relation), measured) in {DIFFERS, MATCHES}
+    assert scorecard([row], TABLES).loc[0, "verdict"] == DIFFERS
+    assert verdict(replace(row, relation="at_most"), (math.nan, math.nan)) == DIFFERS
+    assert measure(replace(row, quantity="table4:r_median?model=mine&layer=3"), TABLES)[0] is None
+    assert measure(replace(row, quantity="table4:r_median?spaces=K&layer=3"), TABLES)[0] is None
+
+
+def test_an_address_divides_as_the_paper_does() -> None:
+    row = replace(ROW, quantity="table4:r_median?model=gpt2&spaces=Q|max/0.5", low="10.6")
+    assert measure(row, TABLES)[0] == pytest.approx((10.6, 10.6))
+    assert compared_as([row], {"own": "gpt2"})[0].quantity == "table4:r_median?model=own&spaces=Q|max/0.5"
+
+
+# --- settings
+
+
+def test_a_number_of_other_settings_neither_matches_nor_differs() -> None:
+    asks = replace(ROW, settings="fold=true nulls.samples=30")
+    for value in (6.43, 9.9):
+        tables = {"table4": TABLE4.assign(r_median=value)}
+        same = setting_texts({"fold": True, "nulls": {"samples": 30}})
+        assert scorecard([asks], tables, same).loc[0, "verdict"] == (MATCHES if value == 6.43 else DIFFERS)
+        card = scorecard([asks], tables, setting_texts({"fold": False, "nulls": {"samples": 30}}))
+        assert card.loc[0, "verdict"] == OTHER_SETTINGS
+        assert card.loc[0, "reason"] == "fold is false, there true"
+    assert scorecard([replace(asks, quantity="-")], {}, {"fold": "false"}).loc[0, "verdict"] == NOT_RUN
+    assert scorecard([replace(asks, model=IN_HOUSE)], TABLES, {"fold": "false"}).loc[0, "verdict"] == OTHER_WEIGHTS
+
+
+def test_settings_are_written_as_the_rows_name_them() -> None:
+    settings = {"fold": True, "rank_rtol": 1.0e-6, "nulls": {"samples": 30, "swap": {"sweeps": 1}}}
+    assert setting_texts(settings) == {
+        "fold": "true", "rank_rtol": "1e-06", "nulls.samples": "30", "nulls.swap.sweeps": "1",
+    }  # fmt: skip
+
+
+def test_rows_ask_for_settings_that_there_are() -> None:
+    known = setting_texts(yaml.safe_load((ROOT / "config" / "config.yaml").read_text())) | {"python": "3.11"}
+    for row in (*PUBLISHED, *REFERENCE):
+        assert set(row.asked_settings) <= set(known), row.id
+    # Numbers of the null models ask for their samples, folded reads for the fold, writes for neither.
+    assert BY_ID["rw-t4-7b-q-within-r_median"].settings == "fold=true nulls.samples=30"
+    assert BY_ID["rw-t5-7b-mean_range"].settings == "-"
+    assert BY_ID["pk-f8-kl-qq"].settings == "affinity.fold=false"
 
 
 def test_a_number_that_was_not_run_says_why() -> None:
@@ -256,6 +319,7 @@ GOOD = "\t".join(getattr(ROW, name) for name in COLUMNS)
         ("low", "1,190"), ("low", "6,4"), ("low", "0x10"), ("low", "nan"), ("low", "1_000"), ("low", "６"),
         ("low", ".5"), ("high", "6.3"),
         ("tolerance", "-0.1"), ("tolerance", "x"), ("tolerance", "inf"), ("status", "guessed"), ("why", ""),
+        ("settings", ""), ("settings", "fold"),
     ],
 )  # fmt: skip
 def test_a_malformed_cell_is_named_by_line_and_column(tmp_path: Path, column: str, cell: str) -> None:
@@ -273,7 +337,7 @@ def test_a_malformed_file_is_named(tmp_path: Path) -> None:
         "": "line 1: column 'id'",
         header.replace("unit\t", ""): "line 1: column 'unit'",
         header + "\tnote": "line 1: column 'note'",
-        f"{header}\n{GOOD}\textra": "line 2: 13 cells, expected 12",
+        f"{header}\n{GOOD}\textra": "line 2: 14 cells, expected 13",
         f"{header}\n{GOOD}\n": "",
         f"{header}\n{GOOD}\n{GOOD}": "line 3, column 'id': 'rw-x' names an earlier row",
         f"{header}\n{GOOD.replace('equal', 'within')}": "line 2, column 'high'",
@@ -296,6 +360,7 @@ def value(name: str) -> float:
 def test_every_row_names_known_things() -> None:
     known = {*read_models(ROOT / "config" / "models.tsv"), IN_HOUSE}
     for row in PUBLISHED:
+        assert row.status != "measured", row.id
         assert set(row.model.split("+")) <= known, row.id
         assert re.fullmatch(r"[a-z0-9._-]+", row.id), row.id
         assert row.id.startswith(row.paper.lower() + "-"), row.id
@@ -435,9 +500,9 @@ def test_the_scorecard_orders_counts_and_writes(tmp_path: Path) -> None:
     card = scorecard(rows, TABLES)
     assert card["id"].tolist() == ["rw-range", "pk-bound", "rw-match", "rw-house", "rw-none"]
     counts = summary(card).set_index(["paper", "model"])
-    assert counts.loc[("RW", "all")].tolist() == [1, 1, 1, 1]
-    assert counts.loc[("RW", "qwen2.5-7b")].tolist() == [1, 1, 0, 1]
-    assert counts.loc[("PK", "all")].tolist() == [1, 0, 0, 0]
+    assert counts.loc[("RW", "all")].tolist() == [1, 1, 0, 1, 1]
+    assert counts.loc[("RW", "qwen2.5-7b")].tolist() == [1, 1, 0, 0, 1]
+    assert counts.loc[("PK", "all")].tolist() == [1, 0, 0, 0, 0]
 
     write_scorecard(card, tmp_path / "s.csv", tmp_path / "s.md", tmp_path / "s.json")
     again = pd.read_csv(tmp_path / "s.csv")
@@ -458,7 +523,7 @@ def test_the_scorecard_orders_counts_and_writes(tmp_path: Path) -> None:
     assert "no table holds this number" in page
     # The page of the report sorts ranges, bounds and remarks by their numbers.
     counted, differs, _, house, absent = read_sections(tmp_path / "s.json")
-    assert counted.table.numeric == [False, False, True, True, True, True]
+    assert counted.table.numeric == [False, False, True, True, True, True, True]
     published, measured, difference, tolerance = differs.table.keys[3:7]
     assert published == ["5", "1"]
     assert measured == ["6.43", "6.43"]
@@ -491,10 +556,30 @@ def test_every_published_number_gets_a_verdict_without_any_table() -> None:
     assert "The papers print no number" not in markdown(sections(scorecard([ROW], TABLES)))
 
 
+def test_what_is_circular_or_read_off_is_said() -> None:
+    statuses = pd.Series([row.status for row in PUBLISHED if row.paper == "PK"]).value_counts()
+    assert statuses.to_dict() == {"figure": 163, "stated": 28, "fitted": 21, "inferred": 1}
+    rows = [replace(ROW, id=f"rw-{status}", status=status) for status in ("stated", "figure", "fitted")]
+    (said,) = sections(scorecard(rows, TABLES))[0].paragraphs
+    assert said.startswith("Of the 3 numbers that match: 1 stated in text or tables, 1 read off figures, 1 circular, ")
+    assert said.endswith("since the set of heads that is measured was fitted to them.")
+
+
+def test_reference_rows_are_of_the_demo_and_have_a_reason_each() -> None:
+    demo = set(yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())["models"])
+    assert len(REFERENCE) >= 40
+    for row in REFERENCE:
+        assert (row.paper, row.status) == ("reference", "measured")
+        assert row.address is not None
+        assert set(row.address.models) == {row.model} <= demo
+    assert of_models(REFERENCE, ["two-layer-attention"]) == [row for row in REFERENCE if row.id.startswith("toy-")]
+    assert of_models(REFERENCE, ["gpt2"]) == []
+
+
 def test_the_addresses_name_columns_that_the_tables_have() -> None:
     columns = {name: set(table([]).frame.columns) for name, table in TABLES_BY_NAME.items()}
     checked = 0
-    for row in PUBLISHED:
+    for row in (*PUBLISHED, *REFERENCE):
         if row.address and row.address.table in columns:
             named = {*row.address.columns, *dict(row.address.conditions)}
             assert named <= columns[row.address.table], row.id

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from support.tiny_results import ISOTROPIC, RANDOM_SD, WRITE_SPREAD, nulls, only_row
+from support.tiny_results import ISOTROPIC, RANDOM_SD, WRITE_SPREAD, nulls, only_row, random_model
 
 from headspaces.report.tables.registry import TABLES
 
@@ -145,3 +145,29 @@ def test_mean_direction_groups_by_distance(writes_only):
     ]
     frame = TABLES["mean_direction"]([dataclasses.replace(model, nulls=dict.fromkeys(names, samples))]).frame
     assert frame[["n_mean_below_all", "n_mean_above_all"]].to_numpy().tolist() == [[1, 1], [0, 1]]
+
+
+def test_three_samples_are_the_first_three():
+    model = random_model("m", n_layers=4)
+    frame = TABLES["first_samples"]([model]).frame
+    assert len(frame) == 4 * 4
+    row = only_row(TABLES["first_samples"]([model]), spaces="Q", layer=2)
+    rotation, reassignment = (model.nulls[f"within/Q/{null}/spread"][:3, 2] for null in ("rotation", "reassignment"))
+    one, other = np.triu_indices(4, 1)
+    spread = model.overlaps["within/Q/rho"][2, one, other].std()
+    largest = max(rotation.max(), reassignment.max())
+    assert row["n_samples"] == 3
+    assert row["r"] == pytest.approx(spread / largest)
+    assert row["n_above_all"] == int(spread > largest)
+    assert row["rotation_spread_mean"] == pytest.approx(rotation.mean())
+    assert row["reassignment_ratio"] == pytest.approx(spread / reassignment.mean())
+    # Later samples change nothing.
+    more = {name: values[:3] if values.ndim > 1 else values for name, values in model.nulls.items()}
+    again = TABLES["first_samples"]([dataclasses.replace(model, nulls=more)]).frame
+    pd.testing.assert_frame_equal(frame, again)
+
+
+def test_the_decay_distance_is_the_first_that_is_not_above_the_isotropic_value(model):
+    # One layer pair; the isotropic value is 0.1, the means of queries, keys and values 0.1222, 0.3, 0.04.
+    frame = TABLES["mean_direction"]([model]).frame.set_index("spaces")
+    assert frame["decay_distance"].fillna(-1).to_dict() == {"OQ": -1, "OK": -1, "OV": 1}

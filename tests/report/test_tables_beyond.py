@@ -68,3 +68,27 @@ def test_what_is_left_of_mean_and_spread_layer_by_layer_and_as_medians(model):
     # Writes are not folded with that norm.
     assert (second["participation"], np.isnan(second["gain_max"])) == (5, True)
     assert only_row(dataclasses.replace(spectra, frame=spectra.printed), spaces="O")["singular_first"] == 3.2
+
+
+def test_the_same_spaces_beside_null_models_of_stored_and_of_orthonormal_columns(model):
+    """Writes of layer 0 have mean 0.28 and spread 0.2356; the second layer's are constant at 0.4."""
+    stored = nulls()
+    of_bases = {
+        "within/O/rotation/spread": np.array([[0.3, 0.0]]),
+        "within/O/rotation/mean": np.array([[0.1, 0.5]]),
+        "within/O/reassignment/spread": np.array([[0.1, 0.0]]),
+        "within/O/reassignment/mean": np.array([[0.2, 0.3]]),
+    }
+    table = TABLES["orthonormal"]([dataclasses.replace(model, nulls=stored, orthonormal=of_bases)])
+    one, other = (only_row(table, spaces="O", columns=columns) for columns in ("stored", "orthonormal"))
+    # Of the stored columns the first sample alone, as many as of the others.
+    assert (one["n_samples"], other["n_samples"], one["n_conditions"]) == (1, 1, 2)
+    assert (one["n_spread_above_all"], other["n_spread_above_all"]) == (1, 0)
+    assert (one["r_median"], other["r_median"]) == (
+        pytest.approx(WRITE_SPREAD / 0.1),
+        pytest.approx(WRITE_SPREAD / 0.3),
+    )
+    assert (one["n_mean_below_all"], one["n_mean_above_all"]) == (1, 1)
+    assert (other["n_mean_below_all"], other["n_mean_above_all"]) == (0, 1)
+    assert list(table.frame["spaces"]) == ["O", "O"]
+    assert TABLES["orthonormal"]([model]).notes == ("a_b & c: not drawn.",)

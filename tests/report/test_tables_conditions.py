@@ -171,3 +171,11 @@ def test_random_overlaps_agree_with_a_loop_over_pairs(writes_only):
         assert values["mean_rho"] == pytest.approx(sum(pairs) / 6)
         assert values["max_rho"] == max(pairs)
         assert values["min_angle_deg"] == pytest.approx(min(pairs) * 90)
+
+
+def test_which_means_lie_outside_all_samples(model):
+    """Means 0.28 and 0.4 beside samples of 0.29 to 0.4 and 0.3 to 0.39; across, keys' 0.3 on the largest of 0.25."""
+    frame = TABLES["conditions"]([model]).frame
+    outside = frame.set_index(["spaces", "layer"])["mean_outside"]
+    assert [outside["O", 0], outside["O", 1], outside["OK", 0], outside["OV", 0]] == [-1, 1, 1, 1]
+    assert pd.isna(outside["Q", 0])

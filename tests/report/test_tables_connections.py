@@ -43,7 +43,10 @@ def test_z_and_p_are_those_of_the_swap_nulls_pairs():
     samples = {"mean": rng.uniform(0.2, 0.3, (5, 3, 3)), "spread": rng.uniform(0.05, 0.1, (5, 3, 3)),
                "skewness": rng.uniform(-0.1, 0.5, (5, 3, 3))}  # fmt: skip
     nulls = {**model.nulls, **{f"cross/OK/swap/{name}": values for name, values in samples.items()}}
-    frame = TABLES["strongest_pairs"]([dataclasses.replace(model, nulls=nulls)]).frame
+    nulls["cross/OK/swap/max"] = rng.uniform(0.4, 0.6, (5, 3, 3))
+    overlaps = {**model.overlaps, **{f"rank/{kind}": np.full((3, 3), 4) for kind in "OK"}}
+    frame = TABLES["strongest_pairs"]([dataclasses.replace(model, nulls=nulls, overlaps=overlaps)]).frame
+    assert len(frame) == 27
     for row in frame.to_dict("records"):
         at = row["writer_layer"], row["reader_layer"]
         here = [values[:, at[0], at[1]][:, None] for values in samples.values()]

@@ -186,6 +186,7 @@ def test_value_spaces_in_standard_deviations_of_random_ones(model):
     sd = isotropic_sd(12, 2)
     np.testing.assert_allclose(frame["random_sds"], (means - 2 / 12) / sd)
     np.testing.assert_allclose(frame["isotropic_ratio"], means * 6)
+    np.testing.assert_allclose(frame["isotropic_difference"], means - 2 / 12)
     assert frame["n_pairs"].tolist() == [1, 1, 1]
     single = {name: array[:, :1, :1] for name, array in model.overlaps.items() if name.startswith("within/V")}
     table = TABLES["v_spaces"]([ModelResults("one", SHAPE, single)])
@@ -214,6 +215,9 @@ def test_two_models_pair_by_pair(rng):
     assert layer["mean_rho_other"] == pytest.approx(shifted["within/O/rho"][1][upper].mean())
     assert layer["spread"] == pytest.approx(one.overlaps["within/O/rho"][1][upper].std())
     assert layer["max_abs_difference"] == pytest.approx(0.5)
+    assert layer["mean_rho_difference"] == pytest.approx(0.5 / 6)
+    theirs = shifted["within/O/rho"][1][upper].std()
+    assert layer["spread_difference"] == pytest.approx(abs(layer["spread"] - theirs))
     assert row(by_layer, spaces="O", layer=0)["max_abs_difference"] == 0
     assert len(by_layer) == 9
     printed = TABLES["tuning"]([one, other, unlike]).printed

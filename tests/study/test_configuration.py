@@ -11,7 +11,7 @@ from headspaces.study.configuration import head_classes_file, read_study
 from headspaces.study.given import overridden
 
 PAPER = yaml.safe_load((ROOT / "config" / "config.yaml").read_text())
-SWAP = PAPER["nulls"]["swap"]
+REST = {name: value for name, value in PAPER["nulls"].items() if name != "samples"}
 
 
 def study(**changes):
@@ -42,11 +42,17 @@ def test_the_paper_study():
             {"nulls": {"samples": 3, "smaples": 4}},
             "config: unknown key 'smaples' in 'nulls' .did you mean 'samples'.*; the keys are .*samples",
         ),
-        ({"nulls": {"swap": SWAP}}, "config: 'samples' is a required property in 'nulls'"),
+        ({"nulls": REST}, "config: 'samples' is a required property in 'nulls'"),
         ({"seed": "7"}, "config: seed is '7', but must be of type integer"),
         ({"rank_rtol": "1e-6"}, "config: rank_rtol is '1e-6', but must be of type number; write 1.0e-6"),
-        ({"nulls": {"samples": None, "swap": SWAP}}, "config: nulls.samples is None, but must be of type integer"),
-        ({"nulls": {"samples": 0, "swap": SWAP}}, "config: nulls.samples is 0, but must have minimum 1"),
+        (
+            {"nulls": {"samples": None, **REST}},
+            "config: nulls.samples is None, but must be of type integer",
+        ),
+        (
+            {"nulls": {"samples": 0, **REST}},
+            "config: nulls.samples is 0, but must have minimum 1",
+        ),
         ({"fold": "no"}, "config: fold is 'no', but must be of type boolean"),
         ({"study": "a/b"}, "config: study is 'a/b'"),
         ({"device": "gpu"}, "config: device is 'gpu', but must be one of auto, cpu, cuda"),
@@ -74,7 +80,7 @@ def test_switches_of_the_command_line(value, expected):
 
 
 def test_numbers_of_the_command_line():
-    assert given(nulls={"samples": "40", "swap": SWAP})["nulls"] == {**PAPER["nulls"], "samples": 40}
+    assert given(nulls={"samples": "40", **REST})["nulls"] == {**PAPER["nulls"], "samples": 40}
     assert given(rank_rtol="1.0e-5")["rank_rtol"] == 1e-5
     with pytest.raises(InputError, match="config: seed is 'seven', but must be of type integer"):
         given(seed="seven")
@@ -84,7 +90,7 @@ def test_a_setting_of_a_section_needs_no_section_on_the_command_line():
     for options in ({"samples": "40"}, {"nulls": {"samples": "40"}}):
         assert given(**options)["nulls"] == {**PAPER["nulls"], "samples": 40}
     found = given(samples=40, burn_in=3, text="none", window_tokens="16", edges=5)
-    assert found["nulls"] == {"samples": 40, "swap": {**SWAP, "burn_in": 3}}
+    assert found["nulls"] == {**REST, "samples": 40, "swap": {**REST["swap"], "burn_in": 3}}
     assert found["activations"] == {**PAPER["activations"], "text": "none", "window_tokens": 16}
     assert found["affinity"] == {**PAPER["affinity"], "edges": 5}
     assert "samples" not in found

@@ -166,6 +166,8 @@ class _Handler(BaseHTTPRequestHandler):
         return self._resolve(name, rest, answer)
 
     def _api(self, rest: str) -> None:
+        if rest.endswith("/refs"):
+            return self._refs(rest.removesuffix("/refs"))
         name, _, revision = rest.partition("/revision/")
         repository = self.double.repositories.get(name)
         if repository is None or (repository.token and not repository.gated and not self._has_token(repository)):
@@ -179,6 +181,13 @@ class _Handler(BaseHTTPRequestHandler):
             for file, content in repository.commits[sha].items()
         ]
         return self._text(200, json.dumps({"id": name, "modelId": name, "sha": sha, "siblings": siblings}), {})
+
+    def _refs(self, name: str) -> None:
+        branches = [
+            {"name": revision, "ref": f"refs/heads/{revision}", "targetCommit": sha}
+            for revision, sha in self.double.repositories[name].revisions.items()
+        ]
+        self._text(200, json.dumps({"branches": branches, "tags": [], "converts": []}), {})
 
     def _resolve(self, name: str, rest: str, answer: Answer) -> None:
         repository = self.double.repositories.get(name)

@@ -7,7 +7,7 @@ which byte is made up here (in order, shards of at most 4 GB), and so are the co
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from support.hub_double import Content
 
@@ -61,27 +61,32 @@ def repository_files(repository: str) -> dict[str, Content]:
         filled += _bytes(tensor)
     contents = {"config.json": Content.of(json.dumps(CONFIGS[repository]).encode(), large=False)}
     if len(files) == 1:
-        return contents | {"model.safetensors": _file(files[0])}
+        return contents | {"model.safetensors": header_file(files[0])}
     names = [f"model-{number:05d}-of-{len(files):05d}.safetensors" for number in range(1, len(files) + 1)]
     placed = {tensor[0]: name for name, inside in zip(names, files, strict=True) for tensor in inside}
     index = json.dumps({"metadata": {}, "weight_map": placed}).encode()
     contents["model.safetensors.index.json"] = Content.of(index, large=False)
-    return contents | {name: _file(inside) for name, inside in zip(names, files, strict=True)}
+    return contents | {name: header_file(inside) for name, inside in zip(names, files, strict=True)}
 
 
-def _bytes(tensor: Tensor) -> int:
-    size = BYTES[tensor[1]]
+def _bytes(tensor: Tensor, sizes: Mapping[str, int] = BYTES) -> int:
+    size = sizes[tensor[1]]
     for length in tensor[2]:
         size *= length
     return size
 
 
-def _file(tensors: list[Tensor]) -> Content:
+def header_file(tensors: list[Tensor], sizes: Mapping[str, int] = BYTES) -> Content:
+    """Give a safetensors file of such tensors: its header, then zeros."""
     header, position = {}, 0
     for tensor in tensors:
         name, dtype, shape = tensor
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [position, position + _bytes(tensor)]}
-        position += _bytes(tensor)
+        header[name] = {
+            "dtype": dtype,
+            "shape": list(shape),
+            "data_offsets": [position, position + (own := _bytes(tensor, sizes))],
+        }
+        position += own
     text = json.dumps(header).encode()
     return Content(len(text).to_bytes(8, "little") + text, 8 + len(text) + position, large=True)
 

@@ -1,17 +1,17 @@
 """Tiny models of the architectures, ready for attribution, and cases to run them on."""
 
 from functools import lru_cache
-from tempfile import TemporaryDirectory
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
-from support.tiny_models import N_LAYERS, TINY, build
 
 from headspaces.attribution.cases import Case
 from headspaces.attribution.running import RunningModel, running
 from headspaces.weights.blocks import read_block
 from headspaces.weights.fetch import fetch_block
 from headspaces.weights.source import read_headers
+from support.tiny_models import N_LAYERS, TINY, build
 
 CASES = [Case(tokens) for tokens in np.random.default_rng(3).integers(3, 40, size=(3, 12))]
 SERVED = sorted(set(TINY) - {"opt-post-norm"})

@@ -8,6 +8,7 @@ import torch
 from support.checkpoints import LLAMA, llama_tensors, safetensors, shards, write_folder
 from support.tiny_models import build
 
+import headspaces as hs
 from headspaces.errors import InputError
 from headspaces.geometry.heads import fold
 from headspaces.weights.blocks import read_block
@@ -267,3 +268,30 @@ def test_a_layer_without_its_own_keys_is_refused_as_sharing(lacking, what, tenso
     folder = write_folder(tmp_path, LLAMA, {"model.safetensors": safetensors(shared)})
     with pytest.raises(InputError, match=rf"the layer 'model.layers.2.' has queries and no {what} of its own. A model"):
         read_headers(str(folder))
+
+
+def test_a_scale_changes_spaces_and_is_applied_or_refused(tensors, tmp_path):
+    """Two heads that are one once their blocks are scaled: rho 1; without the scales far from it, and never silent."""
+    key = ATTENTION.format(0, "q")
+    codes = np.zeros((32, 24), "float32")
+    codes[:8, :] = codes[8:16, :] = np.round(tensors[key][:8] * 4) / 4
+    codes[8:16, 12:] /= 8
+    codes[16:] = tensors[key][16:]
+    raw, values = e4m3(codes)
+    scales = np.ones((4, 2), "float32")
+    scales[1, 1] = 8
+    plain = tensors | {f"{key}_scale_inv": scales}
+    stored = {**plain, key: raw}
+    config = {**LLAMA, "quantization_config": {"quant_method": "fp8", "weight_block_size": [8, 12]}}
+    names = [name for name in tensors if "self_attn" in name and name != key]
+    for name in names:
+        stored[name] = e4m3(tensors[name])[0]
+        stored[f"{name}_scale_inv"] = np.ones([-(-n // b) for n, b in zip(tensors[name].shape, (8, 12))], "float32")
+    folder = write_folder(tmp_path / "fp8", config, {"model.safetensors": safetensors(stored)})
+    rho = hs.load(folder).overlaps("Q", fold=False).sel(layer=0, head=0, other_head=1)
+    assert float(rho) == pytest.approx(1, abs=1e-12)
+    one, other = (np.linalg.qr(values[rows].T)[0] for rows in (slice(0, 8), slice(8, 16)))
+    assert np.linalg.norm(one.T @ other) ** 2 / 8 < 0.8
+    folder = write_folder(tmp_path / "plain", LLAMA, {"model.safetensors": safetensors(plain)})
+    with pytest.raises(InputError, match=f"{key}_scale_inv' scales '{key}' .F32., and whether it is applied already"):
+        hs.load(folder)

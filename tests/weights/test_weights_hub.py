@@ -19,7 +19,7 @@ import pytest
 import torch
 from huggingface_hub import constants
 from support.checkpoints import LLAMA, llama_tensors, safetensors, shards
-from support.hub_double import Answer, Content, HubDouble, serving
+from support.hub_double import Answer, Content, HubDouble
 from support.project import ROOT
 
 from headspaces.errors import InputError
@@ -36,21 +36,6 @@ from headspaces.weights.source import read_headers
 REPOSITORY = "someone/tiny-llama"
 SOURCE = f"hub:{REPOSITORY}"
 SECRET = "hf_" + "x" * 20
-
-
-@pytest.fixture
-def double(monkeypatch, tmp_path):
-    """A running double that the client in this process talks to, with an empty cache and no token."""
-    with serving() as running:
-        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, running.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "ENDPOINT", running.url)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
-        monkeypatch.delenv("HF_TOKEN", raising=False)
-        monkeypatch.setattr(remote, "FIRST_WAIT", 0.001)
-        yield running
 
 
 @pytest.fixture

@@ -40,6 +40,11 @@ rule graph:
         affinity="results/affinity/{model}.h5",
         overlaps="results/overlaps/{model}.h5",
         nulls="results/nulls/{model}.h5",
+        attribution=lambda wildcards: (
+            [f"results/attribution/{wildcards.model}.h5"]
+            if "attribution" in STUDY.stages_of(wildcards.model)
+            else []
+        ),
         code=code_of("graph"),
     output:
         graphml="results/report/{study}/graphs/{model}.graphml",

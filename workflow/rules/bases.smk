@@ -7,7 +7,7 @@ Needs a block of weights. Makes ``results/bases/{model}/{block}.h5``.
 rule bases:
     """Compute the spaces of a block of layers."""
     input:
-        weights=lambda wildcards: f"results/weights/{MODELS[wildcards.model].checkpoint}/{wildcards.block}.safetensors",
+        weights=lambda wildcards: f"results/weights/{KNOWN[wildcards.model].checkpoint}/{wildcards.block}.safetensors",
         code=code_of("bases"),
     output:
         "results/bases/{model}/{block}.h5",
@@ -20,7 +20,7 @@ rule bases:
         **request("bases"),
     params:
         source=of("source"),
-        layers=lambda wildcards: list(MODELS[wildcards.model].blocks[wildcards.block]),
+        layers=lambda wildcards: list(KNOWN[wildcards.model].blocks[wildcards.block]),
         fold=SETTINGS["fold"],
         rtol=SETTINGS["rank_rtol"],
         leave_out_rounding=SETTINGS["leave_out_rounding"],

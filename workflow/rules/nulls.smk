@@ -3,7 +3,8 @@
 Needs a model's weights, bases and overlaps. Makes ``results/nulls/{model}/{null}.{samples}.h5``, shards of consecutive
 samples, and ``results/nulls/{model}.h5``, the first samples that the study asks for. A sample's numbers depend on the
 seed, the model and its own number alone: more samples are more shards. The swap null's samples all start from the bases
-in ``results/nulls/{model}/swap.start.{block}.h5``, which have forgotten the observed ones.
+in ``results/nulls/{model}/swap.start.{block}.h5``, which have forgotten the observed ones. ``results/orthonormal/{model}.h5``
+has some samples of RW's null models that do not depend on the bases inside heads: of orthonormal columns.
 """
 
 
@@ -61,7 +62,7 @@ rule swap_shard:
     input:
         start=lambda wildcards: [
             f"results/nulls/{wildcards.model}/swap.start.{block}.h5"
-            for block in MODELS[wildcards.model].blocks
+            for block in KNOWN[wildcards.model].blocks
         ],
         overlaps="results/overlaps/{model}.h5",
         code=code_of("swap_shard"),
@@ -108,3 +109,29 @@ rule nulls:
         shape=of("shape"),
     script:
         "../scripts/nulls.py"
+
+
+rule orthonormal:
+    """Draw RW's null models once more, of the same spaces given by orthonormal columns."""
+    input:
+        bases=blocks("bases", "h5"),
+        code=code_of("orthonormal"),
+    output:
+        "results/orthonormal/{model}.h5",
+    log:
+        "results/logs/orthonormal/{model}.log",
+    benchmark:
+        "results/benchmarks/orthonormal/{model}.tsv"
+    threads: threads_of("orthonormal")
+    resources:
+        **request_on_device(
+            "orthonormal", "nulls", orthonormal=SETTINGS["nulls"]["orthonormal"]
+        ),
+    params:
+        samples=SETTINGS["nulls"]["orthonormal"],
+        seed=SETTINGS["seed"],
+        dtype=of("nulls_dtype"),
+        kinds=of("kinds"),
+        shape=of("shape"),
+    script:
+        "../scripts/orthonormal.py"

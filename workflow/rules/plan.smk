@@ -20,15 +20,24 @@ rule plan:
     params:
         # The machine's rate is that of the moment: another moment runs this again.
         moment=time.time(),
-        models=list(MODELS.values()),
-        stages={name: STUDY.stages_of(name) for name in MODELS},
+        models=list(KNOWN.values()),
+        stages={
+            name: [
+                "nulls_at_once" if stage == "nulls" and name in AT_ONCE else stage
+                for stage in STUDY.stages_of(name)
+            ]
+            + (["series"] if name in STUDY.steps else [])
+            for name in KNOWN
+        },
         headers={
             name: f"results/weights/{model.checkpoint}/headers.json"
-            for name, model in MODELS.items()
+            for name, model in KNOWN.items()
         },
         machine=SETTINGS.get("plan"),
         samples=SETTINGS["nulls"]["samples"],
         swap=SETTINGS["nulls"]["swap"],
+        orthonormal=SETTINGS["nulls"]["orthonormal"],
+        edges=SETTINGS["attribution"]["ablated"],
         tokens=SETTINGS["activations"]["windows"]
         * SETTINGS["activations"]["window_tokens"],
     script:

@@ -27,6 +27,7 @@ rule scorecard:
     """Put what was measured beside every number that the papers print."""
     input:
         published=PUBLISHED,
+        reference=REFERENCE,
         registry=items.ITEMS_FILE,
         tables=expand("results/report/{{study}}/tables/{table}.csv", table=TABLES),
         code=code_of("scorecard"),
@@ -38,6 +39,7 @@ rule scorecard:
         ),
         markdown="results/report/{study}/scorecard.md",
         data="results/report/{study}/scorecard.json",
+        reference=multiext("results/report/{study}/reference", ".csv", ".md", ".json"),
     log:
         "results/logs/scorecard/{study}.log",
     benchmark:
@@ -49,6 +51,8 @@ rule scorecard:
     params:
         names=list(TABLES),
         published_as=STUDY.published_as,
+        settings=SETTINGS,
+        models=list(MODELS),
     script:
         "../scripts/scorecard.py"
 
@@ -86,6 +90,8 @@ rule atlas:
     input:
         overlaps="results/overlaps/{model}.h5",
         nulls="results/nulls/{model}.h5",
+        attention=stage_file("attention"),
+        affinity=stage_file("affinity"),
         bases=blocks("bases", "h5"),
         code=code_of("atlas"),
         templates=templates("page") + templates("atlas"),
@@ -107,6 +113,7 @@ rule report_page:
     """Make the page of a study: scorecard, figures, tables, models, provenance."""
     input:
         scorecard="results/report/{study}/scorecard.json",
+        reference="results/report/{study}/reference.json",
         duplicates="results/report/{study}/duplicates.csv",
         tables=expand("results/report/{{study}}/tables/{table}.json", table=TABLES),
         figures=expand("results/report/{{study}}/figures/{figure}.png", figure=FIGURES),

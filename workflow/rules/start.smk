@@ -7,12 +7,13 @@ from headspaces.jobs.closing import closing_lines
 from headspaces.jobs.console import Task
 from headspaces.jobs.slurm_check import check_accounts, check_job_states
 from headspaces.study.names import read_names, write_names
+from headspaces.study.series import keep_revisions
 
 
 def task_of(job):
     """What the console says of a job; its stage is the rules file that its rule stands in."""
     words = job.wildcards_dict
-    model = MODELS.get(words.get("model")) or CHECKPOINTS.get(words.get("checkpoint"))
+    model = KNOWN.get(words.get("model")) or CHECKPOINTS.get(words.get("checkpoint"))
     name = " ".join([job.rule.name, *map(str, words.values())])
     seconds = job_seconds(job.rule.name, model)
     return Task(
@@ -67,6 +68,9 @@ onstart:
             check_accounts({name for names in asked for name in str(names).split()})
         # From now on these names are this study's; a plan takes none.
         if any(job.rule.name != "plan" for job in workflow.dag.needrun_jobs()):
-            write_names(read_names().with_models(MODELS.values(), SETTINGS))
+            models = (*TRAINED, *KNOWN.values())
+            others = {name: series.source for name, series in SERIES.items()}
+            write_names(read_names().with_models(models, SETTINGS, others))
+            keep_revisions(SERIES.values())
     except InputError as error:
         raise WorkflowError(str(error)) from None

@@ -1,7 +1,10 @@
 """toy_model: a small transformer that is trained here, for models whose source is ``toy:SEED``.
 
-Needs nothing. Makes the folder ``results/weights/{checkpoint}/checkpoint``, whose weights are read like any other's.
+Needs nothing. Makes the folder ``results/weights/{checkpoint}/checkpoint``, whose weights are read like any other's, and in it
+the steps of the training, each with what the model does by then (``run.json``).
 """
+
+from headspaces.study.series import TOY_STEPS
 
 
 rule toy_model:
@@ -11,6 +14,11 @@ rule toy_model:
     output:
         "results/weights/{checkpoint}/checkpoint/config.json",
         "results/weights/{checkpoint}/checkpoint/model.safetensors",
+        [
+            f"results/weights/{{checkpoint}}/checkpoint/step{step}/{name}"
+            for step in TOY_STEPS
+            for name in ("config.json", "model.safetensors", "run.json")
+        ],
     log:
         "results/logs/toy_model/{checkpoint}.log",
     benchmark:
@@ -20,6 +28,7 @@ rule toy_model:
         mem_mb=2000,
         runtime=30,
     params:
+        steps=TOY_STEPS,
         seed=lambda wildcards: int(
             CHECKPOINTS[wildcards.checkpoint].source.removeprefix("toy:")
         ),

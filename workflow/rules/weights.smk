@@ -65,7 +65,9 @@ rule weights:
         headers="results/weights/{checkpoint}/headers.json",
     output:
         # Kept until it is replaced: what a repository's commit holds is not fetched twice.
-        update("results/weights/{checkpoint}/{block}.safetensors"),
+        (update if SETTINGS["keep_weights"] else temp)(
+            "results/weights/{checkpoint}/{block}.safetensors"
+        ),
     log:
         "results/logs/weights/{checkpoint}/{block}.log",
     benchmark:
@@ -73,7 +75,13 @@ rule weights:
     localrule: True
     resources:
         **request("weights", of_checkpoint=True),
-        network=1,
+        # Steps of a repository one by one, with all of the network: those that hold the same files are fetched once.
+        network=lambda wildcards: (
+            1000
+            if CHECKPOINTS[wildcards.checkpoint].name in STUDY.steps
+            and CHECKPOINTS[wildcards.checkpoint].source.startswith("hub:")
+            else 1
+        ),
     params:
         source=lambda wildcards: CHECKPOINTS[wildcards.checkpoint].source,
         layers=lambda wildcards: list(

@@ -7,5 +7,8 @@ inputs = snakemake.input
 with job(snakemake.log[0], snakemake.threads):
     overlaps, attributes = read_arrays(inputs.overlaps, "overlaps"), read_attributes(inputs.overlaps, "overlaps")
     cosines = principal_cosines(overlaps, attributes, stored_bases(inputs.bases))
-    nulls = read_arrays(inputs.nulls, "nulls")
-    write_text(atlas_page(overlaps, attributes, nulls=nulls, cosines=cosines), snakemake.output[0])
+    stages = {
+        stage: read_arrays(inputs[stage], stage) for stage in ("nulls", "attention", "affinity") if inputs.get(stage)
+    }
+    page = atlas_page(overlaps, attributes, **stages, cosines=cosines, report="../report.html")
+    write_text(page, snakemake.output[0])

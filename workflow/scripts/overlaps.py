@@ -1,3 +1,5 @@
+from functools import partial
+
 from headspaces.devices import DEVICES, choose_device
 from headspaces.errors import check_own
 from headspaces.geometry.overlaps import composition_scores, observed_overlaps
@@ -16,14 +18,14 @@ with job(snakemake.log[0], snakemake.threads):
         check_own(path, block, made_from | {"model": snakemake.params.name})
     attributes = joined(blocks) | {"device": device.name, "code_sha256": fingerprint(inputs.code)}
     arrays = observed_overlaps((read_arrays(path, "bases") for path in inputs.bases), device.to_device)
-    rounding = attributes["leave_out_rounding"]
+    read = partial(each_layer, leave_out_rounding=attributes["leave_out_rounding"])
     if any(name.startswith("cross/") for name in arrays):
         arrays |= composition_scores(
-            lambda: (layer for path in inputs.weights for layer in each_layer(path, leave_out_rounding=rounding)),
+            lambda: (layer for path in inputs.weights for layer in read(path)),
             attributes["dtype"],
             device.to_device,
         )
     paths = zip(inputs.bases, inputs.weights, strict=True)
-    layers = ((read_arrays(bases, "bases"), each_layer(weights)) for bases, weights in paths)
+    layers = ((read_arrays(bases, "bases"), read(weights)) for bases, weights in paths)
     arrays |= spread_sources(layers, fold_norms=attributes["fold"])
     write_arrays(snakemake.output[0], "overlaps", arrays, attributes)

@@ -1,12 +1,14 @@
 import os
 
+from headspaces.costs.cost import Workload
 from headspaces.costs.plan import Machine, measure_machine, plan_study, write_plan
-from headspaces.costs.stages import Workload
 from headspaces.jobs.job import job
 
 params, output = snakemake.params, snakemake.output
 with job(snakemake.log[0], snakemake.threads):
     machine = Machine(**params.machine) if params.machine else measure_machine(len(os.sched_getaffinity(0)))
-    work = Workload(samples=params.samples, tokens=params.tokens, **params.swap)
+    work = Workload(
+        samples=params.samples, tokens=params.tokens, orthonormal=params.orthonormal, edges=params.edges, **params.swap
+    )
     rows = plan_study(params.models, params.stages, params.headers, machine, work)
     print(write_plan(rows, machine, output.table, output.page))

@@ -12,7 +12,15 @@ from headspaces.errors import InputError
 from headspaces.spaces import KINDS, READS
 from headspaces.weights.folder import read_folder
 from headspaces.weights.formats.gguf_parts import gguf_parts, read_gguf_parts
-from headspaces.weights.layouts import NORMALISED_STREAM, find_layout, find_prefix
+from headspaces.weights.layouts import NORMALISED_STREAM, find_layout, find_prefix, of_several_parts
+
+GGUF_OF_TRANSFORMERS = (
+    "bloom", "falcon", "gemma2", "gemma3", "gpt2", "gpt-oss", "llama", "minimax-m2", "nemotron", "phi3", "qwen2",
+    "qwen2moe", "qwen3", "qwen3moe", "stablelm", "starcoder2",
+)  # fmt: skip
+"""Served architectures of GGUF files that transformers runs."""
+
+SEES = "the model also sees or hears, and transformers does not run its decoder alone"
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 
@@ -36,7 +44,8 @@ def reason_not_to_run(source: str, kinds: str) -> str | None:
         if path.suffix == ".gguf" and path.is_file():
             if len(gguf_parts(path)) > 1:
                 return "transformers, which runs the model, reads no split GGUF file"
-            return _gguf(read_gguf_parts(path)[2])
+            _, config, tensors, _ = read_gguf_parts(path)
+            return _gguf(str(config["gguf"].get("general.architecture")), tensors)
     except InputError as error:
         return str(error)
     return f"{source} is neither a folder nor a .gguf file"
@@ -45,6 +54,8 @@ def reason_not_to_run(source: str, kinds: str) -> str | None:
 def _folder(path: Path) -> str | None:
     _, config, tensors, _ = read_folder(path)
     layout, _ = find_layout(config, str(path))
+    if of_several_parts(config):
+        return SEES
     if layout.name in NORMALISED_STREAM:
         return NORMALISED_STREAM[layout.name]
     prefix = find_prefix(layout, tensors, str(path))
@@ -61,7 +72,9 @@ def _folder(path: Path) -> str | None:
     return None
 
 
-def _gguf(tensors: Container[str]) -> str | None:
+def _gguf(architecture: str, tensors: Container[str]) -> str | None:
+    if architecture not in GGUF_OF_TRANSFORMERS:
+        return f"transformers, which runs the model, reads no GGUF file of the architecture {architecture!r}"
     if "token_embd.weight" not in tensors:
         return "the file holds no embedding tensors (token_embd.weight)"
     if not any(f"blk.0.ffn_{part}.weight" in tensors for part in ("up", "up_exps")):

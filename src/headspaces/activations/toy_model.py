@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -138,10 +138,13 @@ def repeated_sequences(config: ToyConfig, n: int, generator: torch.Generator) ->
     return torch.take_along_dim(tokens, torch.arange(length) % periods, dim=1)
 
 
-def train(config: ToyConfig, seed: int) -> tuple[ToyModel, list[float]]:
+def train(
+    config: ToyConfig, seed: int, at_step: Callable[[int, ToyModel], object] = lambda *_: None
+) -> tuple[ToyModel, list[float]]:
     """Train the model; the same seed gives the same model on the same machine.
 
-    With it comes the loss of every step in nats per token, first copies included.
+    ``at_step`` is called with the number of steps that were made, from 0 to all, and the model as it is then; looking
+    at it changes nothing. With the model comes the loss of every step in nats per token, first copies included.
     """
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
@@ -157,7 +160,8 @@ def train(config: ToyConfig, seed: int) -> tuple[ToyModel, list[float]]:
     optimiser = torch.optim.AdamW(options, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rates, total_steps=config.steps, pct_start=0.05)
     losses = []
-    for _ in tqdm(range(config.steps), desc="training", unit="step", mininterval=5):
+    for step in tqdm(range(config.steps), desc="training", unit="step", mininterval=5):
+        at_step(step, model)
         tokens = repeated_sequences(config, config.batch, generator)
         logits, _ = model(tokens)
         loss = functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
@@ -166,17 +170,34 @@ def train(config: ToyConfig, seed: int) -> tuple[ToyModel, list[float]]:
         optimiser.step()
         schedule.step()
         losses.append(loss.item())
+    at_step(config.steps, model)
     return model.eval(), losses
 
 
-def second_copy_loss(model: ToyModel, seed: int = 1) -> float:
-    """Mean loss in nats per token on the second copy of fresh random sequences of half the length."""
+def second_copies(model: ToyModel, seed: int = 1) -> tuple[float, Float[Tensor, "layer head"]]:
+    """Run the model on fresh random sequences whose second half repeats the first.
+
+    Returns the mean loss in nats per token on the second copies, and of every head the mean attention of their tokens
+    to the one after the same token in the first copy.
+    """
     half = model.config.n_positions // 2
     first = torch.randint(model.config.vocab_size, (256, half), generator=torch.Generator().manual_seed(seed))
     tokens = torch.cat([first, first], dim=1)
     with torch.inference_mode():
-        logits, _ = model(tokens)
-    return functional.cross_entropy(logits[:, half:-1].flatten(0, 1), tokens[:, half + 1 :].flatten()).item()
+        logits, attentions = model(tokens)
+    loss = functional.cross_entropy(logits[:, half:-1].flatten(0, 1), tokens[:, half + 1 :].flatten())
+    rows = torch.arange(half, 2 * half)
+    return loss.item(), torch.stack([one[:, :, rows, rows - half + 1].mean(dim=(0, 2)) for one in attentions])
+
+
+def save_step(model: ToyModel, folder: str | Path, seed: int) -> None:
+    """Write the model of one step of its training as :func:`save_toy` does, and beside it ``run.json``.
+
+    That file holds what the model does by then: ``loss`` and ``induction``, of :func:`second_copies`.
+    """
+    save_toy(model, folder, seed)
+    loss, induction = second_copies(model)
+    write_text(json.dumps({"loss": loss, "induction": induction.tolist()}) + "\n", Path(folder) / "run.json")
 
 
 def save_toy(model: ToyModel, folder: str | Path, seed: int) -> None:
@@ -231,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     save_toy(model, chosen.folder, chosen.seed)
     logger.info(
         "%s: loss %.3f nats per token in training, %.3f on second copies",
-        chosen.folder, sum(losses[-20:]) / len(losses[-20:]), second_copy_loss(model),
+        chosen.folder, sum(losses[-20:]) / len(losses[-20:]), second_copies(model)[0],
     )  # fmt: skip
 
 

@@ -83,8 +83,8 @@ def build_graph(edges: pd.DataFrame, score: str, shape: Shape, classes: HeadClas
 
     ``edges`` are those of :func:`strongest_edges`, weighted by the score; the shape tells whether key-value heads are
     shared. Nodes have ``layer``, ``head``, ``kind`` (``query`` or ``key-value``) and ``head_class`` (empty for none);
-    edges ``type``, ``weight`` and, where they have them, ``rank`` and the columns of :data:`EDGE_TESTS`, and their type
-    as key.
+    edges ``type``, ``weight`` and, where they have them, ``rank``, the columns of :data:`EDGE_TESTS` and ``effect``,
+    and their type as key.
     """
     import networkx as nx
 
@@ -103,7 +103,7 @@ def build_graph(edges: pd.DataFrame, score: str, shape: Shape, classes: HeadClas
             graph.add_node(name, layer=int(layer), head=int(head), kind=kind, head_class=head_class)
             nodes.append(name)
         source, target = nodes
-        known_of_edge = {name: edge[name] for name in ("rank", *EDGE_TESTS) if pd.notna(edge.get(name))}
+        known_of_edge = {name: edge[name] for name in ("rank", *EDGE_TESTS, "effect") if pd.notna(edge.get(name))}
         more = {name: int(value) if name == "rank" else float(value) for name, value in known_of_edge.items()}
         graph.add_edge(source, target, edge["type"], type=edge["type"], weight=edge[score], **more)
     return graph

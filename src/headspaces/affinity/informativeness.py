@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy import special
 
 from headspaces.geometry.statistics import isotropic_mean, isotropic_sd
 
@@ -20,9 +21,9 @@ FEW_PAIRS = 10
 """An empty bin says nothing as long as the reference expects fewer pairs in it: it is left out."""
 
 
-def bin_edges(d_head: int) -> Float[np.ndarray, " edge"]:
+def bin_edges(d_head: int, n_edges: int = N_EDGES) -> Float[np.ndarray, " edge"]:
     """Edges of the bins of PK over its range [0, d_head]."""
-    return np.linspace(0.0, d_head, N_EDGES)
+    return np.linspace(0.0, d_head, n_edges)
 
 
 def random_fractions(edges: Float[np.ndarray, " edge"], d_model: int, d_head: int) -> Float[np.ndarray, " bin"]:
@@ -31,8 +32,7 @@ def random_fractions(edges: Float[np.ndarray, " edge"], d_model: int, d_head: in
     Mean ``d^2 / D``, variance ``2 d^2 (D - d)^2 / (D^2 (D - 1)(D + 2))``. A head as wide as the residual stream spans
     all of it: every PK is then D.
     """
-    d = min(d_head, d_model)
-    mean, sd = d * isotropic_mean(d_model, d), d * isotropic_sd(d_model, d)
+    mean, sd = reference_moments(d_model, d_head)
     if sd == 0:
         return observed_counts(edges, np.array([mean])).astype(float)
     below = [0.5 * math.erfc((mean - edge) / (sd * math.sqrt(2))) for edge in edges.tolist()]
@@ -45,6 +45,35 @@ def observed_counts(edges: Float[np.ndarray, " edge"], pk: Float[np.ndarray, "*p
     # Rounding may lift the PK of two equal spaces above d_head.
     counts: np.ndarray = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
     return counts
+
+
+def reference_moments(d_model: int, d_head: int) -> tuple[float, float]:
+    """Mean and standard deviation of the PK of two independent uniformly random subspaces."""
+    d = min(d_head, d_model)
+    return d * isotropic_mean(d_model, d), d * isotropic_sd(d_model, d)
+
+
+def distance(pk: Float[np.ndarray, "*pairs"], d_model: int, d_head: int) -> float:
+    """Distance of the observed PK from that of random subspaces, in the latter's standard deviations, without bins.
+
+    The Wasserstein distance (of order 1) of the defined values from the normal law of :func:`reference_moments`: how
+    far a value has to move on average. NaN without a pair, and where the reference does not vary.
+    """
+    mean, sd = reference_moments(d_model, d_head)
+    values = np.sort(pk[np.isfinite(pk)])
+    if not values.size or sd == 0:
+        return math.nan
+    z, part = (values - mean) / sd, np.arange(len(values) + 1) / len(values)
+    low, high = part[:-1], part[1:]
+    # Between its ranks a value is compared with all quantiles of the reference: those below it, then those above.
+    meets = np.clip(special.ndtr(z), low, high)
+    density = np.exp(-(special.ndtri(np.stack([low, meets, high])) ** 2) / 2) / math.sqrt(2 * math.pi)
+    return float(np.sum(z * (2 * meets - low - high) + 2 * density[1] - density[0] - density[2]))
+
+
+def left_out(reference: Float[np.ndarray, " bin"], counts: Int[np.ndarray, " bin"]) -> float:
+    """Part of the reference that :func:`divergence` leaves out: what lies in empty bins."""
+    return float(np.sum(reference, where=counts == 0))
 
 
 def divergence(reference: Float[np.ndarray, " bin"], counts: Int[np.ndarray, " bin"]) -> float:

@@ -69,7 +69,7 @@ def ablate(
                     for at in group:
                         for row, removal in enumerate(removals):
                             taken = removal.of(whole.writes[edges[at][1:3]])
-                            with without(model, reads[layer], edges[at], taken):
+                            with without(reads[layer], edges[at], taken):
                                 value = case.measure(model.run(case.tokens)).item()
                             changes[row, at, number] = value - whole.value
                         bar.update()
@@ -115,16 +115,13 @@ def _write(z: Float[np.ndarray, "token d_head"], factor: Float[np.ndarray, "d_mo
 
 
 @contextmanager
-def without(
-    model: RunningModel, reads: LayerReads, edge: Edge, taken: Float[Tensor, "token d_model"]
-) -> Iterator[None]:
+def without(reads: LayerReads, edge: Edge, taken: Float[Tensor, "token d_model"]) -> Iterator[None]:
     """Take something from what one read sees of the residual stream."""
     name, rows = reads.places[edge.kind]
     module, own = reads.modules[name], torch.from_numpy(rows[edge.reader_head])
-    norm = reads.norm
     changed: list[Tensor] = []
 
-    def read_norm(_module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def read_norm(norm: torch.nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         changed.append(norm.forward(inputs[0] - taken) - output)
 
     def read(_module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -133,7 +130,7 @@ def without(
         return output.index_copy(-1, own, again[..., own])
 
     with ExitStack() as hooks:
-        if norm is not None:
-            hooks.callback(norm.register_forward_hook(read_norm).remove)
+        if reads.norm is not None:
+            hooks.callback(reads.norm.register_forward_hook(read_norm).remove)
         hooks.callback(module.register_forward_hook(read).remove)
         yield

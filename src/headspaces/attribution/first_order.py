@@ -34,7 +34,7 @@ CHUNK_BYTES = 2**26
 """Writes and gradients of so many bytes at a time."""
 
 READER_LAYERS = 5
-"""Layers whose reads are multiplied at once with all earlier writes: fewer would make small products, more idle ones."""
+"""Layers whose reads are multiplied at once with all earlier writes: fewer make small products, more idle ones."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,7 @@ class Reads:
         xhat = self.xhat[tokens]
         along = np.einsum("rtd,td->rt", p, xhat) / xhat.shape[1]
         p -= along[..., None] * xhat
-        p /= self.sigma[tokens, None]
-        return p
+        return np.asarray(p / self.sigma[tokens, None])
 
 
 def first_order(model: RunningModel, cases: Sequence[Case]) -> tuple[dict[str, np.ndarray], float]:

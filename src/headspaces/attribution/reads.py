@@ -79,7 +79,7 @@ class LayerReads:
 
     def gradients(self) -> dict[str, Float[np.ndarray, "token head d_head"]]:
         """Give the gradients at the leaves by kind; a module that was called twice was read twice."""
-        sums = {name: sum(_gradient(leaf) for leaf in leaves) for name, leaves in self._leaves.items()}
+        sums = {name: torch.stack([*map(_gradient, leaves)]).sum(dim=0) for name, leaves in self._leaves.items()}
         return {kind: sums[name].numpy()[:, rows] for kind, (name, rows) in self.places.items()}
 
 

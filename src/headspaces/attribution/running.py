@@ -59,7 +59,7 @@ class RunningModel:
     def known_tokens(self) -> Int[np.ndarray, " known"]:
         """Tokens that random sequences are made of: all but the special ones."""
         if self.tokenizer is None:
-            return np.arange(self.module.config.vocab_size)  # type: ignore[union-attr]
+            return np.arange(self.module.config.vocab_size)  # type: ignore[union-attr,arg-type]
         special = set(self.tokenizer.all_special_ids)
         n_known = min(len(self.tokenizer), len(self.module.get_output_embeddings().weight))  # type: ignore[operator]
         return np.array([token for token in range(n_known) if token not in special])

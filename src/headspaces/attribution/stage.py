@@ -157,7 +157,7 @@ def ablation(
 def scores_to_choose_by(
     effects: Mapping[str, np.ndarray], overlaps: Mapping[str, np.ndarray], loss: str
 ) -> dict[str, dict[str, np.ndarray]]:
-    """The scores whose strongest edges are ablated, by name and kind, from the attribution and overlaps files."""
+    """Give the scores whose strongest edges are ablated, by name and kind, from the attribution and overlaps files."""
     names = {"rho": "rho", "weighted": "weighted", "simple_cs": "simple_composition"}
     found = {"first_order": {kind: effects[f"{prefix(loss)}{kind}/effect"] for kind in READS}}
     for score, dataset in names.items():

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 
+from headspaces.costs.cost import MIB, Workload
 from headspaces.costs.requests import n_threads, stage_cost
-from headspaces.costs.stages import MIB, NULL_MODELS, STAGES, START_SECONDS, Workload, n_parameters
+from headspaces.costs.running import n_parameters
+from headspaces.costs.stages import NULL_MODELS, STAGES, START_SECONDS
 from headspaces.study.models import Model
 from headspaces.text_tables import markdown_table, write_csv, write_text
 from headspaces.weights.headers import Headers
@@ -92,6 +94,7 @@ def _planned(model: Model, stage: str, headers: Headers | None, machine: Machine
     threads = min(machine.cores, n_threads(stage, model))
     cost = stage_cost(stage, model, replace(work, threads=threads))
     n_samples = {"null_shard": NULL_MODELS * work.samples, "swap_shard": work.samples, "overlaps": 1}
+    n_samples["orthonormal"] = NULL_MODELS * work.orthonormal
     disk = headers.n_bytes() if stage == "weights" and headers and model.source.startswith("hub:") else cost.disk
     # Starting a job keeps one core busy, computing all of them.
     seconds = cost.jobs * START_SECONDS / machine.cores + cost.operations / (machine.gflops * 1e9)
@@ -108,7 +111,7 @@ def _fetched(model: Model, stage: str, headers: Headers | None) -> int:
     if stage == "weights" and model.source.startswith("wheel:"):
         # Once its headers are known the wheel is here. Its file is packed to about 5 bits a parameter.
         return 0 if headers else round(n_parameters(model) * 5 / 8)
-    # The whole files are fetched once for both stages that run the model.
+    # The whole files are fetched once for all stages that run the model.
     if stage == "activations" and model.source.startswith("hub:"):
         return sum(file.size for file in headers.files.values()) if headers else 2 * n_parameters(model)
     return 0

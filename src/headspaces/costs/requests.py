@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 
-from headspaces.costs.stages import MIB, STAGES, START_SECONDS, Cost, Workload
+from headspaces.costs.cost import MIB, Cost, Workload
+from headspaces.costs.stages import STAGES, START_SECONDS
 from headspaces.study.models import Model
 
 CORE_GFLOPS = 10.0  # Rate per thread for the requested minutes: half of what a core of 2015 gives in float64.

@@ -7,52 +7,18 @@ products, its operations are multiplied by how much slower than these they run, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 from headspaces import devices
+from headspaces.costs import running
+from headspaces.costs.cost import MIB, PROCESS, Cost, Workload
 from headspaces.costs.sizes import Size, number_bytes
 from headspaces.spaces import NULLS
 from headspaces.study.models import Model
 
-MIB = 2**20
 NULL_MODELS = len(NULLS)  # RW's; the swap null has jobs of its own.
 START_SECONDS = 4.0  # Start of a job: Snakemake's own process, and the imports of the one that computes.
-PROCESS = 200 * MIB  # A process with numpy, scipy, HDF5 and the work buffers of BLAS: measured 110 to 170 MiB.
-TORCH_PROCESS = 900 * MIB  # A process with torch and transformers: measured 500 to 800 MiB.
 TILES = 160 * MIB  # Per thread of the kernel: its tiles (64 MiB), and products of pairs of bases.
-VOCABULARY = 150_000  # Tokens of a large vocabulary: the shape does not tell.
-SEQUENCE = 256  # Tokens of a sequence whose attention is kept.
-
-
-@dataclass(frozen=True)
-class Workload:
-    """Work of a study.
-
-    Threads of a job, samples of each null model, tokens of the text that models are run on; of the swap null model the
-    sweeps before all samples, and of each.
-    """
-
-    threads: int = 1
-    samples: int = 30
-    tokens: int = 2048
-    burn_in: int = 10
-    sweeps: int = 1
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one stage costs for one model.
-
-    ``memory`` is the largest job's peak and ``disk`` what stays, in bytes; ``operations`` are those of all ``jobs``, of
-    which the longest has the part ``longest``; ``gpu`` is what a job holds at once on a GPU, beside the libraries.
-    """
-
-    memory: float | int
-    disk: float | int
-    operations: float | int
-    jobs: int = 1
-    longest: float = 1.0
-    gpu: int = 0
 
 
 def _weights(model: Model, _work: Workload) -> Cost:
@@ -89,7 +55,7 @@ def _overlaps(model: Model, work: Workload) -> Cost:
 
     The kernel runs for rho and, where there are reads, for two composition scores; an angle takes ``F^T G`` (2 D d^2),
     its square (2 d^3) and eigenvalues (10 d^3, at half the rate of products). What makes the spread takes eight more
-    kernels within layers, and eigenvalues of D x D matrices (10 D^3 a layer and kind).
+    products a pair within layers, and eigenvalues of D x D matrices (10 D^3 a layer and kind).
 
     In memory, without reads: a block of layers, and the one before until it is replaced. With reads: all bases, or
     the scaled factors of all layers, and the readers once more side by side. On a GPU, beside the bases or maps, what
@@ -99,7 +65,7 @@ def _overlaps(model: Model, work: Workload) -> Cost:
     size, d = Size(model), model.shape.d_head
     angles = model.n_observed_pairs * (2 * model.shape.d_model * d**2 + 22 * d**3)
     eigenvalues = 10.0 * model.shape.n_layers * len(model.kinds) * model.shape.d_model**3
-    sources = 8 * size.kernel(model.n_within_pairs) + eigenvalues
+    sources = 8 * model.n_within_pairs * 2 * model.shape.d_model * d**2 + eigenvalues
     operations = size.kernel(model.n_observed_pairs) * (3 if model.readers else 1) + angles + sources
     held = 1.8 * model.bases_bytes * size.stored if model.readers else size.blocks_held
     memory = PROCESS + work.threads * (TILES + size.panel) + held + 4 * size.inside + 12 * size.square
@@ -137,6 +103,13 @@ def _null_shard(model: Model, work: Workload) -> Cost:
     return Cost(
         memory, 8 * samples * size.null_numbers, samples * sample, jobs, in_shard / samples, _sample_on_gpu(model)
     )
+
+
+def _orthonormal(model: Model, work: Workload) -> Cost:
+    """Draw RW's null models of orthonormal columns, in one job, with a block of bases in memory."""
+    shards = _null_shard(model, replace(work, samples=work.orthonormal))
+    memory = shards.memory + Size(model).block
+    return replace(shards, memory=memory, jobs=1, longest=1.0)
 
 
 def _sample_on_gpu(model: Model) -> int:
@@ -188,6 +161,21 @@ def _nulls(model: Model, work: Workload) -> Cost:
     return Cost(PROCESS + 3 * disk + work.threads * (TILES + 4 * size.panel), disk, 1.5 * work.samples * operations)
 
 
+def _nulls_at_once(model: Model, work: Workload) -> Cost:
+    """Draw all samples of all null models of a small model in one job."""
+    parts = [stage(model, replace(work, threads=1)) for stage in (_null_shard, _swap_start, _swap_shard, _nulls)]
+    return replace(
+        parts[-1], memory=max(part.memory for part in parts), operations=sum(part.operations for part in parts)
+    )
+
+
+def _series(model: Model, _work: Workload) -> Cost:
+    """Compare a step's heads with themselves at two others: products and two singular value decompositions each."""
+    size, shape, heads = Size(model), model.shape, 2 * model.shape.n_layers * Size(model).heads
+    operations = heads * (10 * shape.d_model + 50 * shape.d_head) * shape.d_head**2
+    return Cost(PROCESS + 6 * size.block, 8 * heads, operations)
+
+
 def _self_heads(model: Model, work: Workload) -> Cost:
     """Compare heads' own spaces with others': three comparisons a layer, and 10,000 permutations of labels in each.
 
@@ -228,45 +216,6 @@ def _affinity(model: Model, work: Workload) -> Cost:
     return Cost(PROCESS + work.threads * TILES + held + 2 * results, results, operations, gpu=gpu)
 
 
-def _activations(model: Model, work: Workload) -> Cost:
-    """Run the model on a text, and measure what its writes do at later reads.
-
-    The forward pass takes two operations a parameter and token in float32; every writer head and later layer moments of
-    d x d and d x D over the tokens.
-
-    In memory: the model in float32, all heads and bases in float64, what the heads put out and the norms read on every
-    token, and the writes along every later residual.
-    """
-    shape, d, tokens = model.shape, model.shape.d_head, work.tokens
-    parameters, size = n_parameters(model), Size(model)
-    moments = shape.n_layers**2 / 2 * shape.n_query_heads * tokens * 2 * d * (d + shape.d_model)
-    kept = 4 * shape.n_layers * tokens * (shape.n_query_heads * d + shape.d_model)
-    along = 8 * shape.n_layers**2 * tokens * shape.n_query_heads
-    own = 8 * tokens * (4 * shape.d_model + 6 * shape.n_query_heads * d)
-    memory = TORCH_PROCESS + 4 * parameters + 2 * model.bases_bytes + kept + along + work.threads * own
-    return Cost(memory, 4 * size.square, parameters * tokens + 2 * moments)
-
-
-def _attention(model: Model, work: Workload) -> Cost:
-    """Run the model on the text and on repeated random tokens, with attention weights, and unembed every write.
-
-    In memory: the model in float32, all heads in float64, and the attention of one sequence; the unembedding once more.
-    """
-    shape, tokens = model.shape, work.tokens
-    parameters, d = n_parameters(model), shape.d_head
-    weights = 4 * shape.n_layers * shape.n_query_heads * SEQUENCE**2
-    memory = TORCH_PROCESS + 4 * parameters + model.bases_bytes + 2 * weights + 8 * VOCABULARY * shape.d_model
-    unembedding = 2 * shape.n_layers * shape.n_query_heads * shape.d_model * d * VOCABULARY
-    return Cost(memory, 8 * 100 * shape.n_layers * shape.n_query_heads, 2 * parameters * tokens + unembedding)
-
-
-def n_parameters(model: Model) -> int:
-    """Parameters of a dense model, from above: its attention, a gated MLP of width 5.3 D, and embeddings."""
-    shape = model.shape
-    attention = 2 * shape.d_model * shape.d_head * (shape.n_query_heads + shape.n_kv_heads)
-    return shape.n_layers * (attention + 16 * shape.d_model**2) + VOCABULARY * shape.d_model
-
-
 STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
     function.__name__.removeprefix("_"): function
     for function in (
@@ -277,9 +226,14 @@ STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
         _swap_start,
         _swap_shard,
         _nulls,
+        _orthonormal,
+        _nulls_at_once,
+        _series,
         _self_heads,
         _affinity,
-        _activations,
-        _attention,
+        running.activations,
+        running.attention,
+        running.attribution,
+        running.ablation,
     )
 }

@@ -196,7 +196,8 @@ def _from_results(found: Found, overlaps: Path) -> HeadSource:
 
 def _details(found: Found, headers: Headers) -> dict[str, object]:
     """Tell sizes, and which stages of the workflow the checkpoint allows."""
-    from headspaces.study.configuration import Study, own_model
+    from headspaces.study.configuration import Study
+    from headspaces.study.own_models import own_model
     from headspaces.weights.hub.repository import bytes_to_fetch
 
     model = found.row or own_model(found.source, headers)

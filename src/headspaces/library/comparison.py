@@ -13,6 +13,7 @@ from jaxtyping import Float
 from headspaces.errors import InputError
 from headspaces.geometry.statistics import pair_statistics, rho_differences
 from headspaces.library.comparisons import check_spaces
+from headspaces.library.matching import match_heads
 from headspaces.library.model import ModelSpaces
 from headspaces.spaces import WITHIN
 
@@ -24,6 +25,7 @@ def compare(
     *,
     fold: bool | None = None,
     rank_rtol: float | None = None,
+    match: bool = False,
 ) -> pd.DataFrame:
     """Set the overlaps of two models of one shape side by side, such as a base model and its tuned one.
 
@@ -36,6 +38,10 @@ def compare(
         ``OK``, ``OV`` across.
     fold, rank_rtol
         As in :class:`ModelSpaces`.
+    match
+        Whether the second model's heads are put, layer by layer, into the order in which their O and V spaces together
+        overlap most with the first one's; by default a head's number is its place in both. Of models that do not share
+        a training the residual streams have nothing in common, nor have matched heads: ``mean_rho`` tells.
 
     Returns
     -------
@@ -44,7 +50,8 @@ def compare(
         layers: ``spaces``, ``layer``, ``n_pairs``, ``mean_rho_one``, ``mean_rho_other``, ``spread_one``,
         ``spread_other`` (standard deviation, ddof = 0), ``max_abs_difference``, ``median_abs_difference``,
         ``max_relative_difference`` (relative to the first). No units. Without a pair ``n_pairs`` is 0 and all else NaN:
-        one head a layer has no pair within it, one layer none across.
+        one head a layer has no pair within it, one layer none across. With ``match`` the frame's ``attrs["matching"]``
+        says what was done: ``n_heads``, ``n_moved``, ``mean_rho`` of the matched heads by kind, ``order`` by layer.
 
     Raises
     ------
@@ -77,16 +84,26 @@ def compare(
     names = names or tuple(name for name in one.comparisons if name in other.comparisons)
     if not names:
         raise InputError(f"{one.name} and {other.name}: no kind of spaces in common")
+    matching = match_heads(one, other, fold=fold, rank_rtol=rank_rtol) if match else None
     overall, by_layer = [], []
     for name in names:
-        pairs = [_pairs(model.overlaps(name, fold=fold, rank_rtol=rank_rtol).values, name) for model in both]
+        rho = [model.overlaps(name, fold=fold, rank_rtol=rank_rtol).values for model in both]
+        pairs = [_pairs(rho[0], name), _pairs(matching.reordered(rho[1], name) if matching else rho[1], name)]
         overall.append({"spaces": name, "layer": pd.NA, **_side_by_side(*pairs)})
         if name in WITHIN:
             by_layer += [
                 {"spaces": name, "layer": layer, **_side_by_side(*rows)}
                 for layer, rows in enumerate(zip(*pairs, strict=True))
             ]
-    return pd.DataFrame([*overall, *by_layer]).astype({"layer": "Int64"})
+    frame = pd.DataFrame([*overall, *by_layer]).astype({"layer": "Int64"})
+    if matching:
+        frame.attrs["matching"] = {
+            "n_heads": matching.queries.size,
+            "n_moved": matching.n_moved,
+            "mean_rho": {kind: float(np.nanmean(values)) for kind, values in matching.rho.items()},
+            "order": matching.queries.tolist(),
+        }
+    return frame
 
 
 def check_shapes(one: ModelSpaces, other: ModelSpaces) -> None:

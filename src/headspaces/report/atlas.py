@@ -18,7 +18,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from markupsafe import Markup
 
+from headspaces.affinity.classes import PATTERNS
 from headspaces.report.html import render_page
+from headspaces.report.pair_tests import pair_tests
+from headspaces.report.pk_results import classes_of
 from headspaces.report.results import Comparison, ModelResults
 from headspaces.spaces import NULLS
 from headspaces.store import dataset_names, read_arrays
@@ -129,17 +132,23 @@ def atlas_page(
     attributes: Mapping[str, Any],
     *,
     nulls: Mapping[str, np.ndarray] | None = None,
+    attention: Mapping[str, np.ndarray] | None = None,
+    affinity: Mapping[str, np.ndarray] | None = None,
     cosines: Mapping[str, Float[np.ndarray, "pair angle"]] | None = None,
+    report: str = "",
 ) -> str:
     """Return a model's page, from the arrays and root attributes of its overlaps file.
 
     With the arrays of its nulls file each layer's and layer pair's null samples are shown beside the observed value,
-    and with :func:`principal_cosines` the strongest pairs' angles.
+    with those of the attention and affinity files what heads are known or measured to do, and with
+    :func:`principal_cosines` the strongest pairs' angles. ``report`` is the address of the study's report.
     """
-    results = ModelResults(str(attributes["model"]), attributes, overlaps, nulls)
+    name = str(attributes["model"])
+    results = ModelResults(name, attributes, overlaps, nulls, affinity=affinity, attention=attention)
     return render_page(
         "atlas",
         name=results.name,
+        report=report,
         facts=[(label, str(attributes[name])) for name, label in FACTS.items() if name in attributes],
         data=Markup(script_json(_data(results, cosines or {}))),  # noqa: S704 (escaped by script_json)
     )
@@ -162,11 +171,25 @@ def _data(results: ModelResults, cosines: Mapping[str, np.ndarray]) -> Packed:
         "fold": bool(results.attributes.get("fold", False)),
         "isotropic": results.isotropic,
         "random_sd": results.random_sd,
+        "marks": _marks(results),
         "ranks": {kind: results.overlaps[f"rank/{kind}"].tolist() for kind in results.kinds},
         "comparisons": {
             comparison.spaces: _comparison(comparison, share, cosines.get(comparison.spaces))
             for comparison in comparisons
         },
+    }
+
+
+def _marks(results: ModelResults) -> Packed:
+    """Classes of query heads by ``layer.head``, whose classes they are, and measured attention patterns."""
+    classes = classes_of(results)
+    names = classes.names if classes else {}
+    return {
+        "source": classes.name if classes else "",
+        "classes": {f"{layer}.{head}": name for (layer, head), name in names.items()},
+        "patterns": {name: np.round(results.attention[name], 3).tolist() for name in PATTERNS}
+        if results.attention
+        else {},
     }
 
 
@@ -176,6 +199,8 @@ def _comparison(comparison: Comparison, share: float, cosines: np.ndarray | None
     for name in ("simple_composition", "weighted"):
         if f"cross/{comparison.spaces}/{name}" in comparison.model.overlaps:
             quantities[name] = comparison.model.across_values(comparison.spaces, name)
+    if (tests := pair_tests(comparison)) is not None:
+        quantities |= {"swap_z": tests.z, "swap_p": tests.p}
     kept = _kept(comparison, share)
     strongest = pairs_with_curves(comparison)
     packed: Packed = {
@@ -206,9 +231,9 @@ def _kept(comparison: Comparison, share: float) -> Int[np.ndarray, " condition"]
 
 
 def _summary(values: np.ndarray, name: str) -> Packed:
-    """Mean, spread and strongest value (the smallest angle, the largest of all else) of each condition."""
+    """Mean, spread and strongest value (the smallest angle or p, the largest of all else) of each condition."""
     defined = [row[np.isfinite(row)] for row in values]
-    strongest = np.min if name == "angle" else np.max
+    strongest = np.min if name in ("angle", "swap_p") else np.max
     statistics: dict[str, Callable[[np.ndarray], Any]] = {"mean": np.mean, "spread": np.std, "strongest": strongest}
     return {
         key: _packed(np.array([statistic(row) if row.size else np.nan for row in defined]), "")

@@ -12,9 +12,18 @@ import headspaces
 
 TEMPLATES = Path(__file__).with_name("templates")
 
+SCRIPTS = {
+    "report": ("page", "report"),
+    "atlas": (
+        "page", "atlas_data", "atlas_parts", "atlas_heat", "atlas_curves", "atlas_views", "atlas_pair", "atlas_depth",
+        "atlas_graph", "atlas_table", "atlas",
+    ),
+}  # fmt: skip
+"""The files of each page's script in their order: each names only what is above it, except inside functions."""
+
 
 def render_page(page: str, /, **values: Any) -> str:
-    """Fill ``templates/{page}.html``, with ``{page}.css`` and ``{page}.js`` after those of all pages.
+    """Fill ``templates/{page}.html``, with ``{page}.css`` after that of all pages, and the scripts of the page.
 
     Text in ``values`` is escaped: it never becomes markup. Only :class:`markupsafe.Markup` goes in as it is.
     """
@@ -26,9 +35,14 @@ def render_page(page: str, /, **values: Any) -> str:
         lstrip_blocks=True,
     )
 
-    def inside(kind: str) -> Markup:
-        parts = [(TEMPLATES / f"{part}.{kind}").read_text(encoding="utf-8") for part in ("page", page)]
-        return Markup("".join(parts))  # noqa: S704 (our own files)
+    def inside(kind: str, parts: tuple[str, ...]) -> Markup:
+        texts = [(TEMPLATES / f"{part}.{kind}").read_text(encoding="utf-8") for part in parts]
+        return Markup("\n".join(texts))  # noqa: S704 (our own files)
 
     template = environment.get_template(f"{page}.html")
-    return template.render(version=headspaces.__version__, style=inside("css"), script=inside("js"), **values)
+    return template.render(
+        version=headspaces.__version__,
+        style=inside("css", ("page", page)),
+        script=inside("js", SCRIPTS[page]),
+        **values,
+    )

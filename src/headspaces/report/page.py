@@ -21,7 +21,7 @@ from headspaces.report.duplicates import read_duplicates
 from headspaces.report.findings import Findings, findings
 from headspaces.report.html import render_page
 from headspaces.report.run_record import RunRecord
-from headspaces.report.scorecard import NOT_RUN, VERDICTS, read_tables
+from headspaces.report.scorecard import MATCHES, NOT_RUN, VERDICTS, read_tables
 from headspaces.study.items import FIGURES, TABLES
 
 _OWN = frozenset({"model", "source", "revision", "format", "format_version", "package_version"})
@@ -42,8 +42,8 @@ MAIN_FIGURE = "figure3"
 class StudyFiles:
     """The files of a study's report; those of the same name with another ending lie beside them.
 
-    ``scorecard.json`` (``.csv``, ``.md``), ``duplicates.csv``; by name each table's JSON (``.csv``, ``.md``, ``.tex``)
-    and each figure's PNG (``.pdf``, ``.csv``); by model its interactive page.
+    ``scorecard.json`` and ``reference.json`` (``.csv``, ``.md``), ``duplicates.csv``; by name each table's JSON
+    (``.csv``, ``.md``, ``.tex``) and each figure's PNG (``.pdf``, ``.csv``); by model its interactive page.
     """
 
     scorecard: str | Path
@@ -51,6 +51,7 @@ class StudyFiles:
     tables: Mapping[str, Path] = field(default_factory=dict)
     figures: Mapping[str, Path] = field(default_factory=dict)
     atlases: Mapping[str, Path] = field(default_factory=dict)
+    reference: str | Path | None = None
 
 
 class Link(NamedTuple):
@@ -75,6 +76,7 @@ def report_page(study: str, files: StudyFiles, record: RunRecord, folder: Path) 
         main_figure=next((figure for figure in _figures(files, folder) if figure["item"].name == MAIN_FIGURE), None),
         settings_line=_settings_line(record.settings),
         scorecard=_scorecard(Path(files.scorecard), folder),
+        reference=_scorecard(Path(files.reference), folder) if files.reference else None,
         duplicates=read_duplicates(files.duplicates),
         duplicates_link=Link(_address(Path(files.duplicates), folder), "CSV"),
         groups=_groups(files, folder),
@@ -126,6 +128,8 @@ def _scorecard(path: Path, folder: Path) -> dict[str, Any]:
     summary, *verdicts = read_sections(path)
     return {
         "is_answered": any(counts[verdict] for verdict in VERDICTS if verdict != NOT_RUN),
+        "n": sum(counts.values()),
+        "n_matches": counts[MATCHES],
         "counts": [(verdict, counts[verdict]) for verdict in VERDICTS],
         "said": summary.paragraphs,
         "summary": summary.table,

@@ -13,7 +13,10 @@ from headspaces.report.results import Arrays, ModelResults
 from headspaces.spaces import ACROSS, Shape
 
 GPT2_SMALL = Shape(n_layers=12, d_model=768, n_query_heads=12, n_kv_heads=12, d_head=64)
-"""PK's numbers stand beside a model of this shape."""
+"""PK's numbers stand beside a model of this shape,"""
+
+GPT2_QUERY_PK = (7.97, 8.97)
+"""whose mean PK of queries with later queries lies here: GPT-2 small has 8.467, random heads 5.33."""
 
 GPT2_CLASSES = "gpt2-ioi"
 """And where classes of heads matter, beside this set of them."""
@@ -32,7 +35,11 @@ def measured(models: Sequence[ModelResults]) -> Iterator[tuple[ModelResults, Arr
 
 def is_gpt2(model: ModelResults, classes: HeadClasses | None = None) -> bool:
     """Whether PK's numbers for GPT-2 small belong beside a model (and a set of classes)."""
-    return model.shape == GPT2_SMALL and (classes is None or classes.name == GPT2_CLASSES)
+    pk = (model.affinity or {}).get("pk/QQ")
+    if model.shape != GPT2_SMALL or pk is None:
+        return False
+    low, high = GPT2_QUERY_PK
+    return bool(low < np.nanmean(pk) < high) and (classes is None or classes.name == GPT2_CLASSES)
 
 
 def with_classes(models: Sequence[ModelResults]) -> Iterator[tuple[ModelResults, Arrays, HeadClasses]]:

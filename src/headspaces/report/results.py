@@ -7,7 +7,7 @@ A *condition* is one layer (spaces of one kind within it) or one pair of a write
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -143,10 +143,19 @@ class ModelResults:
     attributes: Mapping[str, Any]
     overlaps: Arrays
     nulls: Arrays | None = None
+    orthonormal: Arrays | None = None
     activations: Arrays | None = None
     affinity: Arrays | None = None
     attention: Arrays | None = None
     self_heads: Arrays | None = None
+    attribution: Arrays | None = None
+    ablation: Arrays | None = None
+    series: Arrays | None = None
+
+    @property
+    def on_orthonormal_columns(self) -> ModelResults:
+        """The same model beside RW's null models of orthonormal columns; without null samples where there are none."""
+        return replace(self, nulls=self.orthonormal)
 
     @property
     def kinds(self) -> str:
@@ -216,10 +225,12 @@ def compare_all(models: Iterable[ModelResults], scope: str = "") -> Iterator[Com
 def read_results(name: str, files: Mapping[str, str | Path]) -> ModelResults:
     """Open a model's files.
 
-    ``files`` are the paths by stage: ``overlaps``, and where there are any, the others of :class:`ModelResults`. Raises
-    :class:`InputError` if a file cannot be read, has changed since it was written or is of another kind or version.
+    ``files`` are the paths by stage: ``overlaps``, and where there are any, the others of :class:`ModelResults`; of a
+    series of checkpoints ``series`` alone. Raises :class:`InputError` if a file cannot be read, has changed since it
+    was written or is of another kind or version.
     """
     for stage, path in files.items():
         check_own(path, {"model": name} | read_attributes(path, stage), {"model": name})
     arrays = {stage: StoredArrays(path, stage) for stage, path in files.items()}
-    return ModelResults(name, read_attributes(files["overlaps"], "overlaps"), **arrays)
+    first = "overlaps" if "overlaps" in files else "series"
+    return ModelResults(name, read_attributes(files[first], first), **{"overlaps": {}, **arrays})

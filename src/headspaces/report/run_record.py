@@ -13,7 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-STAGES = ("wheel", "headers", "weights", "bases", "overlaps", "nulls", "self_heads", "affinity", "texts", "activations")
+STAGES = (
+    "wheel", "headers", "weights", "bases", "overlaps", "nulls", "orthonormal", "self_heads", "affinity", "texts",
+    "activations",
+)  # fmt: skip
 """In the order in which a reader meets them; others follow by name."""
 
 SOFTWARE = (

@@ -6,24 +6,21 @@ a checkpoint's headers only when a source is named on the command line.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headspaces.errors import DamagedFileError, InputError, did_you_mean
-from headspaces.files import set_aside
+from headspaces.errors import InputError, did_you_mean
 from headspaces.spaces import KINDS
 from headspaces.study.given import overridden, placed, typed
-from headspaces.study.models import SMALL_BYTES, Model, read_models, select_models
+from headspaces.study.models import Model, read_models, select_models
 from headspaces.study.names import model_name, read_names
+from headspaces.study.own_models import Namer, absolute_source, by_name, own_model
 from headspaces.study.schemas import first_error, read_schema
-
-if TYPE_CHECKING:
-    from headspaces.weights.headers import Headers
+from headspaces.study.series import Series
 
 NO_TEXT = "the setting text is none: no model is run"
 PYTHON_TOPICS, FINEWEB = "python:pydoc_data.topics", "dataset:HuggingFaceFW/fineweb-edu:sample-10BT:train"
@@ -41,30 +38,42 @@ class Study:
         By name, in the report's order.
     settings
         The checked configuration.
+    series
+        By name, the series of checkpoints that are reported beside the models.
     """
 
     name: str
     models: Mapping[str, Model]
     settings: Mapping[str, Any]
+    series: Mapping[str, Series] = field(default_factory=dict)
+
+    @cached_property
+    def steps(self) -> dict[str, Model]:
+        """By name, the models of all steps of all series."""
+        return {model.name: model for series in self.series.values() for model in series.steps.values()}
 
     @cached_property
     def stages(self) -> dict[str, dict[str, str]]:
         """By stage, the models that it is left out for, each with the reason; the others have it."""
         reads = {name: model for name, model in self.models.items() if set(model.kinds) != set(KINDS)}
         partial = {name: f"only the kinds {model.kinds} are analysed" for name, model in reads.items()}
+        not_run = {name: why for name, model in self.models.items() if (why := self._why_not_run(model))}
+        # The toy model is run without a text, but waits for it.
+        not_the_toy = {
+            name: why
+            for name, why in not_run.items()
+            if why == NO_TEXT or not self.models[name].source.startswith("toy:")
+        }
         return {
             "overlaps": {},
             "nulls": {},
+            "orthonormal": {},
             "self_heads": partial,
             "affinity": partial,
-            "activations": (
-                not_run := {name: why for name, model in self.models.items() if (why := self._why_not_run(model))}
-            ),
-            "attention": {
-                name: why
-                for name, why in not_run.items()
-                if why == NO_TEXT or not self.models[name].source.startswith("toy:")
-            },
+            "activations": not_run,
+            "attention": not_the_toy,
+            "attribution": not_the_toy,
+            "ablation": not_the_toy,
         }
 
     @property
@@ -75,15 +84,22 @@ class Study:
     def _why_not_run(self, model: Model) -> str | None:
         from headspaces.activations.run_check import reason_not_to_run
 
-        if self.settings["activations"]["text"] == "none":
+        # A model that is merely described has no settings.
+        if self.settings.get("activations", {}).get("text") == "none":
             return NO_TEXT
         if not model.activations:
             return "its row does not ask for them"
         return reason_not_to_run(model.source, model.kinds)
 
     def stages_of(self, model: str) -> list[str]:
-        """Return the stages that a model has."""
-        return [stage for stage, left_out in self.stages.items() if model not in left_out]
+        """Return the stages that a model has; a step that is none of the models has those that its series reads."""
+        if model in self.models:
+            return [stage for stage, left_out in self.stages.items() if model not in left_out]
+        return self.stages_of_step(self.steps[model])
+
+    def stages_of_step(self, step: Model) -> list[str]:
+        """Return the stages whose files a series reads of a step; the model is run where that can be done."""
+        return ["overlaps", "nulls", *([] if self._why_not_run(step) else ["activations", "attention"])]
 
 
 def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapping[str, Any] | None = None) -> Study:
@@ -104,7 +120,7 @@ def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapp
         If a key is unknown, a value has the wrong type, a model has no row or is no published one, or a source cannot
         be read.
     """
-    root = Path(root)
+    root, alone = Path(root), "series" in (command_line or {})
     schema = read_schema(root / "workflow" / "schemas" / "config.schema.yaml")
     given = command_line or {}
     changes = placed(given, schema)
@@ -113,8 +129,8 @@ def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapp
     _check(settings, schema)
     table = Path(settings["models_table"])
     known = read_models(table if _exists(table) else root / table)
-    study = _with_text(_study(settings, known))
-    for model in study.models.values():
+    study = _with_text(_study(settings, known, series_alone=alone))
+    for model in [*study.models.values(), *study.steps.values()]:
         if {"{", "}"} & set(model.source):
             raise InputError(f"source {model.source!r}: Snakemake takes braces in paths for its own; rename the folder")
     if study.published_as:
@@ -165,41 +181,36 @@ def _check_published(study: Study, table: Path) -> None:
         )
 
 
-def _study(settings: Mapping[str, Any], known: Mapping[str, Model]) -> Study:
-    names, rows = read_names(), {name: model.source for name, model in known.items()}
-
-    def settled(model: Model) -> Model:
-        name, checkpoint = names.settle(model.name, model.source, settings, rows, chosen=True)
-        return replace(model, name=name, checkpoint=checkpoint)
-
-    if (source := settings.get("model")) is None:
+def _study(settings: Mapping[str, Any], known: Mapping[str, Model], *, series_alone: bool) -> Study:
+    namer = Namer(read_names(), {name: model.source for name, model in known.items()}, known, settings)
+    sources = settings.get("series") or []
+    sources = [sources] if isinstance(sources, str) else sources
+    if (source := settings.get("model")) is None and series_alone and sources:
+        found = [namer.series(one, settings.get("name")) for one in sources]
+        last = [list(series.steps.values())[-1] for series in found]
+        return Study(found[0].name, by_name(last), settings, by_name(found))
+    if source is None:
         if "name" in settings:
-            raise InputError("config: name is that of one model; give model=SOURCE too")
+            raise InputError("config: name is that of one model or series; give model=SOURCE or series=SOURCE too")
         chosen = select_models(known, settings["models"], f"config: models of the study {settings['study']!r}")
-        return Study(settings["study"], {model.name: model for model in map(settled, chosen)}, settings)
+        models = [namer.settled(model) for model in chosen]
+        found = [namer.series_of(model) for model in models if model.series] + [namer.series(one) for one in sources]
+        return Study(settings["study"], by_name(models), settings, by_name(found))
     if source not in known and re.fullmatch(r"[\w.-]+", str(source)) and not Path(str(source)).exists():
         raise InputError(
             f"config: model is {source!r}: no such file or folder, and no row of the models table"
             f"{did_you_mean(str(source), known)}; a repository of the Hub is hub:owner/name"
         )
     if source in known and "name" not in settings:
-        model = settled(known[source])
+        model = namer.settled(known[source])
     else:
         place = known[source].source if source in known else absolute_source(str(source))
-        wanted, reserved = settings.get("name"), {**rows, settings["study"]: "a study"}
-        name, checkpoint = names.settle(wanted or model_name(place), place, settings, reserved, chosen=bool(wanted))
+        wanted, reserved = settings.get("name"), {**namer.rows, settings["study"]: "a study"}
+        name, checkpoint = namer.names.settle(
+            wanted or model_name(place), place, settings, reserved, chosen=bool(wanted)
+        )
         model = replace(own_model(place, checkpoint=checkpoint), name=name, checkpoint=checkpoint)
-    return Study(model.name, {model.name: model}, settings)
-
-
-def absolute_source(source: str) -> str:
-    """Return a source so that it says the same from every folder."""
-    if source.startswith(("hub:", "wheel:", "toy:")):
-        return source
-    try:
-        return str(Path(source).expanduser().resolve())
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"source {source[:200]!r}: no folder or file can have this name ({error})") from error
+    return Study(model.name, {model.name: model}, settings, by_name([namer.series_of(model)] if model.series else []))
 
 
 def _exists(path: Path) -> bool:
@@ -207,47 +218,6 @@ def _exists(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):  # no file can have this name
         return False
-
-
-def own_model(source: str, headers: Headers | None = None, checkpoint: str = "") -> Model:
-    """Make the row of a model that has none, from its checkpoint's headers.
-
-    Parameters
-    ----------
-    source
-        Where the model is.
-    headers
-        What was read there; by default it is read now.
-    checkpoint
-        Name of its weights in the results, where a repository's headers may be known already.
-    """
-    from headspaces.weights.headers_file import load_headers
-    from headspaces.weights.source import read_headers
-
-    # A repository's headers are asked for once: jobs on nodes without a network start from the file.
-    known = Path("results/weights") / (checkpoint or model_name(source)) / "headers.json"
-    if headers is None and source.startswith("hub:") and known.is_file():
-        try:
-            headers = load_headers(known)
-        except DamagedFileError as error:
-            logging.getLogger("headspaces").warning("%s", set_aside(error))
-        headers = headers if headers and headers.source == source else None
-    headers = headers or read_headers(source)
-    # A whole repository is fetched and run only where it is small; big bases are kept in float32, good to six digits.
-    model = Model(
-        name=model_name(source),
-        source=absolute_source(source),
-        kinds=headers.kinds,
-        shape=headers.shape,
-        note="; ".join(headers.notes),
-    )
-    small = model.bases_bytes < SMALL_BYTES
-    return replace(
-        model,
-        activations="yes" if small or not source.startswith("hub:") else "",
-        nulls_dtype="float64" if small else "float32",
-        bases_dtype="float64" if model.bases_bytes < 8 * SMALL_BYTES else "float32",
-    )
 
 
 def _check(settings: Mapping[str, Any], schema: Mapping[str, Any]) -> None:

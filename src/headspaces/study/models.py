@@ -21,6 +21,9 @@ MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 SHARD_OPERATIONS = 10**13
 """Floating-point operations of one job of null samples: some minutes of two cores."""
 
+AT_ONCE_OPERATIONS = 10**9
+"""Floating-point operations of a null sample of a model whose samples take less time than the starts of their jobs."""
+
 SHARD_SAMPLES = 15
 """Most null samples of one job, so that an interrupted run of a small model keeps what it has."""
 
@@ -46,6 +49,7 @@ class Model:
     nulls_dtype: str = "float64"
     activations: str = ""
     head_classes: str = ""
+    series: str = ""
     note: str = ""
     checkpoint: str = ""
 
@@ -124,6 +128,11 @@ class Model:
         """
         d_model, d_head = self.shape.d_model, self.shape.d_head
         return self.n_within_pairs * (6 * d_model * d_head**2 + 100 * d_head**3)
+
+    @property
+    def nulls_at_once(self) -> bool:
+        """Whether all null samples are little enough work for one job."""
+        return self.null_sample_operations < AT_ONCE_OPERATIONS
 
     @property
     def samples_per_shard(self) -> int:

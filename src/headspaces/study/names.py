@@ -101,12 +101,17 @@ class Names:
         changed = {key: settings[key] for key in SETTINGS if known.get(key, settings[key]) != settings[key]}
         return "-".join([checkpoint, *(f"{key}-{value}".lower() for key, value in changed.items())]), checkpoint
 
-    def with_models(self, models: Iterable[Model], settings: Mapping[str, Any]) -> Names:
-        """Return the names with those of a study's models added; the first who took one keeps it."""
+    def with_models(
+        self, models: Iterable[Model], settings: Mapping[str, Any], others: Mapping[str, str] | None = None
+    ) -> Names:
+        """Return the names with those of a study's models added; the first who took one keeps it.
+
+        ``others`` are names that no checkpoint has, such as those of series, with their sources.
+        """
         models = list(models)
         own = {key: settings[key] for key in SETTINGS}
         return Names(
-            {model.checkpoint: model.source for model in models} | dict(self.weights),
+            dict(others or {}) | {model.checkpoint: model.source for model in models} | dict(self.weights),
             {model.name: own for model in models} | dict(self.results),
         )
 

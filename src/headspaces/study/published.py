@@ -5,17 +5,20 @@ One row per number or range. Its *address* names the measured value in the repor
     table4:r_median?model=gpt2&spaces=OQ
     table4:n_above_all?model=gpt2&spaces=O,Q,K|sum
     right_tail:mean_rho?model=qwen2.5-7b&spaces=V&layer=24..27
+    right_tail:spread_rho?model=qwen2.5-7b&spaces=Q|max/0.00035
 
 A table, one or more of its columns, conditions on other columns (alternatives separated by commas, whole numbers from
 ``a`` to ``b`` as ``a..b``), and where several numbers become one, how (``sum``, ``min``, ``max``, ``mean``, ``median``,
-``count``). Every alternative must be there: half of the models or layers give no number. ``-`` stands for a number
-that no table holds.
+``count``), and what the paper divides it by where the tables do not. Every alternative must be there: half of the
+models or layers give no number. ``-`` stands for a number that no table holds.
+
+``config/reference.tsv`` has the same form: numbers that other machines measured, of models that anyone can have.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -27,12 +30,16 @@ IN_HOUSE = "124m-baseline"
 
 AGGREGATES = ("sum", "min", "max", "mean", "median", "count")
 _CHOICES = {
-    "paper": ("RW", "PK"),
+    "paper": ("RW", "PK", "reference"),
     "relation": ("equal", "at_most", "at_least", "within"),
-    "status": ("stated", "figure", "inferred"),
+    "status": ("stated", "figure", "inferred", "fitted", "measured"),
 }
 _NUMBER = r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?"
-_ADDRESS = re.compile(r"(?P<table>\w+):(?P<columns>\w+(,\w+)*)(\?(?P<conditions>[^?|]+))?(\|(?P<aggregate>\w+))?")
+_ADDRESS = re.compile(
+    r"(?P<table>\w+):(?P<columns>\w+(,\w+)*)(\?(?P<conditions>[^?|/]+))?(\|(?P<aggregate>[a-z]+))?"
+    rf"(/(?P<divisor>{_NUMBER}))?"
+)
+_SETTING = re.compile(r"(?P<name>\w+(\.\w+)*)=(?P<value>\S+)")
 _CONDITION = re.compile(r"(?P<column>\w+)=(?P<values>[^=&,]+(,[^=&,]+)*)")
 _INTERVAL = re.compile(r"([0-9]+)\.\.([0-9]+)")
 
@@ -45,13 +52,14 @@ class Address:
     """Where a measured number stands in the report's tables.
 
     ``conditions`` are the allowed values of other columns, as text; ``aggregate`` is empty where several numbers stay a
-    range.
+    range; the number is divided by ``divisor``.
     """
 
     table: str
     columns: tuple[str, ...]
     conditions: tuple[tuple[str, tuple[str, ...]], ...]
     aggregate: str
+    divisor: float = 1.0
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -68,7 +76,9 @@ class Published:
     ``relation`` is ``equal`` (a range: both ends), a bound ``at_most`` or ``at_least`` (in ``low``), or ``within`` the
     range; ``low`` is the printed number, or with ``high`` the range, digits as printed. ``tolerance`` is the largest
     absolute difference that still matches, or ``x`` and a factor for a printed power of ten, and ``why`` says where it
-    comes from; ``status`` is ``stated`` by the paper, read off a ``figure``, or ``inferred``.
+    comes from; ``status`` is ``stated`` by the paper, read off a ``figure``, ``inferred``, ``fitted`` where what is
+    measured was itself fitted to the number, or ``measured`` elsewhere; ``settings`` are those that the number was made
+    with, as ``fold=true nulls.samples=30``, ``-`` where none matters.
     """
 
     id: str
@@ -83,6 +93,12 @@ class Published:
     tolerance: str
     status: str
     why: str
+    settings: str = "-"
+
+    @property
+    def asked_settings(self) -> dict[str, str]:
+        """The settings that the number was made with."""
+        return {part["name"]: part["value"] for part in _SETTING.finditer(self.settings)}
 
     @property
     def address(self) -> Address | None:
@@ -129,6 +145,11 @@ def published_models(rows: Iterable[Published]) -> list[str]:
     return sorted({name for row in rows if row.address for name in row.address.models})
 
 
+def of_models(rows: Iterable[Published], models: Collection[str]) -> list[Published]:
+    """Return the rows that only ask models of a study."""
+    return [row for row in rows if row.address and set(row.address.models) <= set(models)]
+
+
 def compared_as(rows: Iterable[Published], published_as: Mapping[str, str]) -> list[Published]:
     """Ask a model of another name for the numbers of a published one: its own name goes into the addresses.
 
@@ -136,7 +157,7 @@ def compared_as(rows: Iterable[Published], published_as: Mapping[str, str]) -> l
     """
     own = {published: name for name, published in published_as.items()}
     # Whole values only: qwen2.5-7b is not a part of qwen2.5-7b-instruct.
-    values = re.compile(r"(?<=[=,])[^=&,|]+")
+    values = re.compile(r"(?<=[=,])[^=&,|/]+")
     return [replace(row, quantity=values.sub(lambda value: own.get(value[0], value[0]), row.quantity)) for row in rows]
 
 
@@ -155,6 +176,8 @@ def _published(cells: list[str], where: str) -> Published:
         raise InputError(f"{where}, column 'tolerance': {row.tolerance!r} is neither a number nor x and a factor")
     if row.ends[0] > row.ends[1] or (row.relation == "within") > bool(row.high):
         raise InputError(f"{where}, column 'high': {row.high!r} is below {row.low} or missing")
+    if row.settings != "-" and not all(map(_SETTING.fullmatch, row.settings.split(" "))):
+        raise InputError(f"{where}, column 'settings': {row.settings!r} is neither - nor of the form name=value …")
     if row.quantity != "-":
         parse_address(row.quantity, f"{where}, column 'quantity'")
     return row
@@ -163,16 +186,17 @@ def _published(cells: list[str], where: str) -> Published:
 def parse_address(text: str, where: str) -> Address:
     """Take an address apart.
 
-    Raises :class:`InputError` if it is not of the form ``table:column,…?column=value,…&…|aggregate``.
+    Raises :class:`InputError` if it is not of the form ``table:column,…?column=value,…&…|aggregate/divisor``.
     """
     found = _ADDRESS.fullmatch(text)
     parts = found["conditions"].split("&") if found and found["conditions"] else []
     conditions = [_CONDITION.fullmatch(part) for part in parts]
     if not found or not all(conditions) or (found["aggregate"] or "sum") not in AGGREGATES:
-        form = f"table:column,…?column=value,…&…|{'/'.join(AGGREGATES)}"
+        form = f"table:column,…?column=value,…&…|{' or '.join(AGGREGATES)}/divisor"
         raise InputError(f"{where}: {text!r} is not of the form {form}")
     parsed = tuple((part["column"], _alternatives(part["values"])) for part in conditions if part)
-    return Address(found["table"], tuple(found["columns"].split(",")), parsed, found["aggregate"] or "")
+    divisor = float(found["divisor"] or 1)
+    return Address(found["table"], tuple(found["columns"].split(",")), parsed, found["aggregate"] or "", divisor)
 
 
 def _alternatives(text: str) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from headspaces.weights.formats.gguf_header import stream_gguf
 from headspaces.weights.formats.safetensors_header import read_header
 from headspaces.weights.formats.torch_load import stream_torch
 from headspaces.weights.headers import Headers, Stream, TensorHeader
+from headspaces.weights.headers_file import load_headers
 from headspaces.weights.hub.repository import stream_hub
 
 _STREAMS: dict[str, Callable[[Headers, Iterable[str]], Stream]] = {
@@ -39,7 +41,8 @@ def fetch_block(headers: Headers, layers: range, path: str | Path) -> None:
     layers
         Which layers.
     path
-        The file; it appears whole or not at all.
+        The file; it appears whole or not at all. What blocks in the folders beside its own hold of the very same files
+        of a repository is not fetched again.
 
     Raises
     ------
@@ -47,7 +50,9 @@ def fetch_block(headers: Headers, layers: range, path: str | Path) -> None:
         If the checkpoint cannot be read, has changed, or delivers another number of bytes than its header says.
     """
     names = headers.layer_names(layers)
-    stream = _stream_kept(headers, names, Path(path)) or _STREAMS[headers.files[headers.tensors[names[0]].file].form]
+    kept = (_stream_kept(headers, names, block) for block in _kept_blocks(headers, names, Path(path)))
+    remote = _STREAMS[headers.files[headers.tensors[names[0]].file].form]
+    stream = next((found for found in kept if found), remote)
     sizes = {name: _stored(headers.tensors[name]) for name in names}
     sums = dict.fromkeys(names, "0" * 64)
     with whole_file(path) as beside, beside.open("wb") as file:
@@ -71,22 +76,45 @@ def fetch_block(headers: Headers, layers: range, path: str | Path) -> None:
         file.write(_header_bytes(headers, layers, sizes, offsets, sums))
 
 
+def _kept_blocks(headers: Headers, names: Iterable[str], path: Path) -> Iterator[Path]:
+    """Blocks that hold a repository's tensors: the one that is to be replaced, and other revisions' of the same files.
+
+    So a block that is understood otherwise than before costs no byte of the network, nor does a revision that repeats
+    another one. What a commit holds never changes, and a file's mark at the Hub is its content's; of local files that
+    cannot be said.
+    """
+    if not headers.source.startswith("hub:"):
+        return
+    with suppress(InputError):
+        metadata = read_metadata(path)
+        if (metadata["source"], metadata["revision"]) == (headers.source, headers.revision):
+            yield path
+    repository = headers.source.partition("@")[0].encode()
+    for known in sorted(path.parent.parent.glob("*/headers.json")):
+        block = known.parent / path.name
+        with suppress(InputError):
+            # The source stands among the first lines.
+            other = known.parent != path.parent and block.is_file() and repository in read_bytes(known, 0, 4096)
+            if other and _same_files(headers, load_headers(known), names):
+                yield block
+
+
+def _same_files(one: Headers, other: Headers, names: Iterable[str]) -> bool:
+    """Whether two revisions have some tensors in the same places of files that the Hub says are the same."""
+    tensors = [(one.tensors[name], other.tensors.get(name)) for name in names]
+    files = [(one.files[tensor.file], other.files.get(tensor.file)) for tensor, _ in tensors]
+    return all(tensor == same for tensor, same in tensors) and all(file.etag and file == same for file, same in files)
+
+
 def _stream_kept(
     headers: Headers, names: Iterable[str], path: Path
 ) -> Callable[[Headers, Iterable[str]], Stream] | None:
-    """Read a repository's tensors from the block that is to be replaced, where that holds them all.
-
-    So a block that is understood otherwise than before costs no byte of the network. What a commit holds never changes;
-    of local files that cannot be said.
-    """
-    if not headers.source.startswith("hub:") or not path.is_file():
-        return None
+    """Read tensors from a block, where that holds them all."""
     try:
         metadata, tensors = read_metadata(path), read_header(path, path.name)
     except InputError:
         return None
-    same = (metadata["source"], metadata["revision"]) == (headers.source, headers.revision)
-    if not same or any(name not in tensors or tensors[name].size != headers.tensors[name].size for name in names):
+    if any(name not in tensors or tensors[name].size != headers.tensors[name].size for name in names):
         return None
     sums = json.loads(metadata["sha256"])
     # Read before the block is replaced, and checked: a damaged tensor is fetched again with the others.

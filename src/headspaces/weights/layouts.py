@@ -247,6 +247,12 @@ def find_layout(config: Mapping[str, Any], where: str) -> tuple[Layout, Mapping[
     )
 
 
+def of_several_parts(config: Mapping[str, Any]) -> bool:
+    """Tell whether a configuration is of a model that also sees or hears, with a decoder inside."""
+    parts = (*_DECODERS, "vision_config", "audio_config")
+    return any(isinstance(config.get(key), Mapping) for key in parts)
+
+
 def known_model_types() -> list[str]:
     """All model types that the table serves, sorted."""
     return sorted({model_type for row in ROWS for model_type in row.model_types})

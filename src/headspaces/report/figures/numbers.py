@@ -17,7 +17,7 @@ from headspaces.report.figures import layout, panels
 from headspaces.report.figures.schematic import projection
 from headspaces.report.results import Comparison, ModelResults, compare_all
 from headspaces.report.tidy_frames import tidy
-from headspaces.spaces import NULLS
+from headspaces.spaces import NULLS, SWAP
 
 Row = dict[str, Any]
 GRID = 200
@@ -129,6 +129,25 @@ def figure9(models: Sequence[ModelResults]) -> pd.DataFrame:
             names = comparison.model.name, comparison.spaces
             rows += [(*names, *layers, *found) for layers, *found in zip(comparison.layers, r, direction)]
     return tidy("model spaces writer_layer reader_layer r direction", rows)
+
+
+@layout.drawn(layout.layer_pairs, height=1.2)
+def figure9_orthonormal(models: Sequence[ModelResults]) -> pd.DataFrame:
+    """Figure 9 beside RW's null models of orthonormal columns."""
+    return figure9([model.on_orthonormal_columns for model in models if model.orthonormal is not None])
+
+
+@layout.drawn(layout.by_model(panels.ratio_columns, columns=2), height=1.2)
+def swap_ratio(models: Sequence[ModelResults]) -> pd.DataFrame:
+    """Figure 3 beside the swap null: r of every condition that has one."""
+    rows = []
+    for comparison in compare_all(models):
+        samples = comparison.nulls.get(SWAP, {}).get("spread")
+        if samples is not None:
+            r, above = (statistic(comparison.spread, samples) for statistic in (spread_ratio, above_all))
+            found = zip(comparison.layers, r, above)
+            rows += [(*comparison.names.values(), *layers, *pair) for layers, *pair in found if np.isfinite(pair[0])]
+    return tidy("model scope spaces layer later_layer r n_above_all", rows)
 
 
 def survival(rho: Float[np.ndarray, " pair"], at: Float[np.ndarray, " value"]) -> Float[np.ndarray, " value"]:

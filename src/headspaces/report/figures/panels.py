@@ -57,8 +57,8 @@ def survival_curves(data: pd.DataFrame, axes: Axes) -> None:
         else:
             axes.fill_between(rows["rho"], low, high, color=colour(series), alpha=0.35, lw=0)
             axes.plot(rows["rho"], share, color=colour(series), label=LABELS[series])
-    axes.axvline(data["isotropic"].iloc[0], **_reference("isotropic d/D"))
-    _log(axes, "y")
+    axes.axvline(data["isotropic"].iloc[0], **reference("isotropic d/D"))
+    log_axis(axes, "y")
     axes.set_ylim(min(0.08, 0.6 / data["n_pairs"].iloc[0]), 1.3)
     axes.set_xlim(left=0)
     axes.set(xlabel="ρ", ylabel="share of pairs ≥ ρ")
@@ -80,7 +80,7 @@ def ratio_columns(data: pd.DataFrame, axes: Axes) -> None:
     _side_by_side(axes, groups, 1.0)
     for marker, size, label in (("o", 2.2, "above all null samples"), ("^", 3.5, "not above"), ("_", 9, "median")):
         axes.plot([], [], marker, ms=size, color=colour("observed"), label=label)
-    _log(axes, "y")
+    log_axis(axes, "y")
     # The counts stand above all points.
     axes.set_ylim(low / 1.05, high * (high / low) ** 0.14)
     axes.set_ylabel("r: spread / largest null spread")
@@ -95,9 +95,9 @@ def lines_by_layer(data: pd.DataFrame, axes: Axes) -> None:
             label=f"{kind} ({'write' if kind == 'O' else 'read'})", markevery=max(1, len(rows) // 30),
         )  # fmt: skip
     quantity = data["quantity"].iloc[0]
-    axes.axhline(data["random"].iloc[0], **_reference(LABELS["random"]))
+    axes.axhline(data["random"].iloc[0], **reference(LABELS["random"]))
     if quantity == "spread" and (data["value"] > 0).any():
-        _log(axes, "y")
+        log_axis(axes, "y")
     else:
         axes.set_ylim(bottom=0)
     whole_ticks(axes, "x", int(data["layer"].max()))
@@ -125,7 +125,7 @@ def bands_by_layer(data: pd.DataFrame, axes: Axes) -> None:
                 axes.vlines(x, part["low"], part["high"], lw=size, **style)
                 # A narrow band is thinner than a line: its median stays visible.
                 axes.plot(x, part["value"], "_", ms=size, mew=0.9, **style | {"label": "_"})
-    axes.axhline(data["isotropic"].iloc[0], **_reference("isotropic d/D"))
+    axes.axhline(data["isotropic"].iloc[0], **reference("isotropic d/D"))
     axes.set_ylim(bottom=0)
     whole_ticks(axes, "x", int(data["layer"].max()))
     axes.set(xlabel="layer", ylabel="ρ")
@@ -188,7 +188,7 @@ def energy_over_rho(data: pd.DataFrame, axes: Axes) -> None:
     axes.hist(ratio, edges.tolist(), color=colour(data["spaces"].iloc[0][-1]), lw=0)
     axes.axvline(middle, color=colour("observed"), label="median")
     axes.axvline(1, color=colour("observed"), ls="--", lw=0.7, label="equal")
-    _log(axes, "x")
+    log_axis(axes, "x")
     axes.set(xlabel="energy share / ρ", ylabel="pairs")
 
 
@@ -207,8 +207,16 @@ def linear_term_against_rho(data: pd.DataFrame, axes: Axes) -> None:
     """Mean squared norm of V's linear term against rho, both on a log scale."""
     shown = data[(data["rho"] > 0) & (data["value"] > 0)]
     axes.hexbin(shown["rho"], shown["value"], gridsize=40, bins="log", xscale="log", yscale="log", mincnt=1, lw=0.1)
-    _log(axes, "x")
+    log_axis(axes, "x")
     axes.set(xlabel="ρ", ylabel="linear term, mean squared norm")
+
+
+def effect_hexagons(data: pd.DataFrame, axes: Axes) -> None:
+    """Size of an edge's first-order effect against rho, both on a log scale."""
+    shown = data[(data["rho"] > 0) & (data["effect"] > 0)]
+    axes.hexbin(shown["rho"], shown["effect"], gridsize=40, bins="log", xscale="log", yscale="log", mincnt=1, lw=0.1)
+    log_axis(axes, "x")
+    axes.set(xlabel="ρ", ylabel="|A| (nats)")
 
 
 def _series(data: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -217,7 +225,7 @@ def _series(data: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     return ((name, found[name]) for name in ("random", "rotation", "reassignment", "observed") if name in found)
 
 
-def _reference(label: str) -> dict[str, Any]:
+def reference(label: str) -> dict[str, Any]:
     """Style of the dotted line of what random subspaces give."""
     return {"color": colour("random"), "ls": ":", "lw": 1, "label": label, "zorder": 0}
 
@@ -251,7 +259,7 @@ def whole_ticks(axes: Axes, axis: str, last: int) -> None:
     (axes.xaxis if axis == "x" else axes.yaxis).set_ticks([tick for tick in found if 0 <= tick <= last])
 
 
-def _log(axes: Axes, which: str) -> None:
+def log_axis(axes: Axes, which: str) -> None:
     """Make an axis logarithmic with ticks at 1, 2, 5, 10, written as plain numbers."""
     (axes.set_xscale if which == "x" else axes.set_yscale)("log", nonpositive="mask")
     axis = axes.xaxis if which == "x" else axes.yaxis

@@ -13,6 +13,9 @@ from headspaces.report.tables.writing import Table
 from headspaces.report.tidy_frames import ends, extremes, row_means, tidy
 from headspaces.spaces import NULLS
 
+FIRST = 3
+"""Samples of each null model that RW drew of Qwen3-235B."""
+
 
 def table4(models: Sequence[ModelResults]) -> Table:
     """Set the spread of every comparison against both null models (RW table 4).
@@ -157,19 +160,47 @@ def random_baseline(models: Sequence[ModelResults]) -> Table:
     return Table(tidy(columns, rows), _without_nulls(models))
 
 
+def first_samples(models: Sequence[ModelResults]) -> Table:
+    """Set the spread within each layer against the first three samples of each null model, as RW did for Qwen3-235B."""
+    columns = """model spaces layer n_samples spread rotation_spread_mean reassignment_spread_mean rotation_ratio
+                 reassignment_ratio r n_above_all"""
+    rows: list[Row] = []
+    for comparison in (one for one in compare_all(models, "within") if one.has_nulls()):
+        samples = {null: comparison.nulls[null]["spread"][:FIRST] for null in NULLS}
+        means = {null: row_means(of_null.T) for null, of_null in samples.items()}
+        r, above = (of(comparison.spread, *samples.values()) for of in (spread_ratio, above_all))
+        rows += [
+            {
+                **comparison.names, "layer": layer, "n_samples": min(map(len, samples.values())),
+                "spread": comparison.spread[layer], "r": r[layer], "n_above_all": int(above[layer]),
+                **{f"{null}_spread_mean": means[null][layer] for null in NULLS},
+                **{f"{null}_ratio": mean_ratio(comparison.spread, samples[null])[layer] for null in NULLS},
+            }
+            for layer in range(comparison.n_conditions)
+        ]  # fmt: skip
+    frame = tidy(columns, rows)
+    choice = "the layer of smallest r in each comparison"
+    printed = frame.sort_values("r", kind="stable").drop_duplicates(["model", "spaces"]).sort_index()
+    return Table(frame, _without_nulls(models), printed, choice)
+
+
 def mean_direction(models: Sequence[ModelResults]) -> Table:
     """Average rho across layers by layer distance, and count means outside all null samples (RW appendix F)."""
     columns = """model spaces distance n_layer_pairs mean_rho mean_isotropic_ratio n_mean_below_all
-                 n_mean_above_all"""
+                 n_mean_above_all decay_distance"""
     rows = []
     for comparison in compare_all(models, "across"):
         distances = comparison.layers[:, 1] - comparison.layers[:, 0]
+        decayed = [
+            at for at in np.unique(distances) if comparison.mean[distances == at].mean() <= comparison.model.isotropic
+        ]
         for distance in np.unique(distances):
             at = distances == distance
             mean = float(comparison.mean[at].mean())
             row: Row = {
                 **comparison.names, "distance": distance, "n_layer_pairs": int(at.sum()), "mean_rho": mean,
                 "mean_isotropic_ratio": mean / comparison.model.isotropic,
+                "decay_distance": decayed[0] if decayed else None,
             }  # fmt: skip
             if comparison.has_nulls("mean"):
                 samples = [sample[:, at] for sample in comparison.samples("mean")]

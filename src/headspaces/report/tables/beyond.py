@@ -1,4 +1,4 @@
-"""Tables beyond the papers: the spread against the null model of the spaces alone, and what makes the spread."""
+"""Tables beyond the papers: the swap null, RW's null models of another basis, and what the spread is made of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from headspaces.geometry.spread_sources import REMOVED
-from headspaces.geometry.statistics import above_all, mean_ratio, spread_ratio
+from headspaces.geometry.statistics import above_all, below_all, mean_ratio, spread_ratio
 from headspaces.nulls.significance import expected_above_all
 from headspaces.report.results import Comparison, ModelResults, compare_all
 from headspaces.report.tables.observed import Row, pair_notes
@@ -46,6 +46,36 @@ def swap(models: Sequence[ModelResults]) -> Table:
             "largest_mean_change": float(np.abs(means - comparison.mean)[:, defined].max()),
         })  # fmt: skip
     return Table(tidy(columns, rows), tuple(notes))
+
+
+def orthonormal(models: Sequence[ModelResults]) -> Table:
+    """Set every comparison against RW's null models of the stored and of orthonormal columns of the same spaces."""
+    names = "model scope spaces columns n_conditions n_samples n_spread_above_all r_median"
+    rows: list[Row] = []
+    for model in models:
+        if model.nulls is None or model.orthonormal is None:
+            continue
+        for stored, of_bases in zip(model.compare_all(), model.on_orthonormal_columns.compare_all(), strict=True):
+            if stored.has_nulls() and of_bases.has_nulls() and stored.rho.size:
+                n = min(len(samples) for one in (stored, of_bases) for samples in one.samples("spread"))
+                rows += [_beside_means(one, name, n) for one, name in ((stored, "stored"), (of_bases, "orthonormal"))]
+    notes = tuple(f"{model.name}: not drawn." for model in models if model.nulls is None or model.orthonormal is None)
+    return Table(tidy(f"{names} n_mean_below_all n_mean_above_all", rows), notes)
+
+
+def _beside_means(comparison: Comparison, columns: str, n_samples: int) -> Row:
+    """Count on which side of the first samples of both null models the spread and the mean lie."""
+    spreads, means = ([one[:n_samples] for one in comparison.samples(name)] for name in ("spread", "mean"))
+    return {
+        **comparison.names,
+        "columns": columns,
+        "n_conditions": comparison.n_conditions,
+        "n_samples": n_samples,
+        "n_spread_above_all": int(above_all(comparison.spread, *spreads).sum()),
+        "r_median": extremes(spread_ratio(comparison.spread, *spreads))[1],
+        "n_mean_below_all": int(below_all(comparison.mean, *means).sum()),
+        "n_mean_above_all": int(above_all(comparison.mean, *means).sum()),
+    }
 
 
 def spread_sources(models: Sequence[ModelResults]) -> Table:

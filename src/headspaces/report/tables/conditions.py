@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from headspaces.geometry.statistics import monte_carlo_p, spread_ratio
+from headspaces.geometry.statistics import above_all, below_all, monte_carlo_p, spread_ratio
 from headspaces.report.results import Comparison, ModelResults, compare_all
 from headspaces.report.tables.observed import Row, largest, pair_notes, per_random_sd
 from headspaces.report.tables.writing import Table
@@ -30,7 +30,8 @@ def conditions(models: Sequence[ModelResults]) -> Table:
     """Every condition beside the null samples, where there are any (RW section 5.3)."""
     columns = """model scope spaces layer later_layer n_pairs mean_rho spread min_angle_deg
                  rotation_mean_rho rotation_spread_mean rotation_spread_max rotation_spread_p
-                 reassignment_mean_rho reassignment_spread_mean reassignment_spread_max reassignment_spread_p r"""
+                 reassignment_mean_rho reassignment_spread_mean reassignment_spread_max reassignment_spread_p r
+                 mean_outside"""
     frame = tidy(columns, [row for comparison in compare_all(models) for row in _rows(comparison, _beside_nulls)])
     choice = "the condition of smallest r in each comparison, or of smallest spread without null samples"
     return Table(frame, pair_notes(compare_all(models)), _without_empty_columns(_weakest(frame)), choice)
@@ -76,6 +77,8 @@ def _beside_nulls(comparison: Comparison) -> dict[str, np.ndarray]:
             columns[f"{null}_spread_max"] = largest(spreads.T)
             columns[f"{null}_spread_p"] = monte_carlo_p(comparison.spread, spreads)
         columns["r"] = spread_ratio(comparison.spread, *comparison.samples("spread"))
+        above, below = (outside(comparison.mean, *comparison.samples("mean")) for outside in (above_all, below_all))
+        columns["mean_outside"] = above.astype(np.float64) - below
     return columns
 
 

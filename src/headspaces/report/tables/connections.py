@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from headspaces.affinity.classes import HeadClasses
-from headspaces.nulls.significance import pair_scores
+from headspaces.report.pair_tests import pair_tests
 from headspaces.report.pk_results import classes_of
 from headspaces.report.results import Comparison, ModelResults
 from headspaces.report.tables.writing import Table
 from headspaces.report.tidy_frames import plain
-from headspaces.spaces import SWAP
 
 STRONGEST = 100
 """Pairs of a model that the table has."""
@@ -27,25 +26,18 @@ def strongest_pairs(models: Sequence[ModelResults]) -> Table:
     return Table(frame, tuple(_sources(models)), frame[frame["rank"] <= 10], "the ten strongest of each model")
 
 
-def swap_scores(comparison: Comparison) -> tuple[np.ndarray, np.ndarray]:
-    """Return z and p of every pair against all pairs of the swap null's samples of its condition; NaN without them."""
-    samples = comparison.nulls.get(SWAP, {})
-    if not {"mean", "spread", "skewness"} <= set(samples):
-        return (np.full(comparison.rho.shape, np.nan),) * 2
-    return pair_scores(comparison.rho, samples["mean"], samples["spread"], samples["skewness"])
-
-
 def _strongest(model: ModelResults) -> Iterator[dict[str, Any]]:
     comparisons = list(model.compare_all("across"))
     every = [(rho, which, flat) for which, one in enumerate(comparisons) for rho, flat in _largest(one)]
-    classes, scores = classes_of(model), [swap_scores(one) for one in comparisons]
+    classes, tests = classes_of(model), list(map(pair_tests, comparisons))
     for rank, (rho, which, flat) in enumerate(sorted(every, key=lambda pair: -pair[0])[:STRONGEST], start=1):
         comparison = comparisons[which]
         condition, pair = divmod(flat, comparison.n_pairs)
         writer_layer, reader_layer = map(int, comparison.layers[condition])
         n_readers = comparison.n_pairs // model.shape.n_query_heads
         writer, reader = divmod(pair, n_readers)
-        z, p = (values[condition, pair] for values in scores[which])
+        test = tests[which]
+        z, p = (test.z[condition, pair], test.p[condition, pair]) if test else (np.nan, np.nan)
         yield {
             "model": model.name, "rank": rank, "spaces": comparison.spaces, "writer_layer": writer_layer,
             "writer_head": writer, "reader_layer": reader_layer, "reader_head": reader, "rho": rho,

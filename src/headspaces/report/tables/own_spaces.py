@@ -57,8 +57,10 @@ def v_spaces(models: Sequence[ModelResults]) -> Table:
         isotropic, sd = model.isotropic, model.random_sd
         for layer, (mean, angle) in enumerate(zip(comparison.mean, comparison.statistics["min_angle"])):
             sds = (mean - isotropic) / sd if sd else np.nan
-            rows.append((model.name, layer, comparison.n_pairs, mean, isotropic, mean / isotropic, sd, sds, angle))
-    columns = "model layer n_pairs mean_rho isotropic isotropic_ratio random_sd random_sds min_angle_deg"
+            beside = mean - isotropic, mean / isotropic
+            rows.append((model.name, layer, comparison.n_pairs, mean, isotropic, *beside, sd, sds, angle))
+    columns = """model layer n_pairs mean_rho isotropic isotropic_difference isotropic_ratio random_sd random_sds
+                 min_angle_deg"""
     notes = tuple(
         f"{model.name}: one value read space in a layer, no pairs."
         for model in models
@@ -94,6 +96,10 @@ def tuning(models: Sequence[ModelResults]) -> Table:
                 for end, comparison in (("", one), ("_other", other))
                 for name, statistic in statistics
             },
+            **{
+                f"{name.format('')}_difference": abs(one.statistics[of][layer] - other.statistics[of][layer])
+                for name, of in statistics[:2]
+            },
             **rho_differences(one.rho[layer], other.rho[layer]),
         }
         for one, other in _shared(models)
@@ -101,7 +107,8 @@ def tuning(models: Sequence[ModelResults]) -> Table:
         for layer in range(one.n_conditions)
     ]  # fmt: skip
     columns = """model other spaces layer n_pairs mean_rho mean_rho_other spread spread_other
-                 min_angle_deg min_angle_other_deg max_abs_difference median_abs_difference max_relative_difference"""
+                 min_angle_deg min_angle_other_deg mean_rho_difference spread_difference max_abs_difference
+                 median_abs_difference max_relative_difference"""
     frame = tidy(columns, rows)
     furthest = frame.sort_values("max_abs_difference", ascending=False, kind="stable")
     printed = furthest.drop_duplicates(["model", "other", "spaces"]).sort_index()

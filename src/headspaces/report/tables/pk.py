@@ -13,8 +13,17 @@ from jaxtyping import Int
 from headspaces.affinity.classes import PATTERNS
 from headspaces.affinity.evaluation import evaluate_heads, evaluate_pairs
 from headspaces.affinity.graph import class_counts, rank_hubs, strongest_edges
-from headspaces.affinity.informativeness import ORDER
-from headspaces.geometry.statistics import isotropic_mean, isotropic_sd
+from headspaces.affinity.informativeness import (
+    N_EDGES,
+    ORDER,
+    bin_edges,
+    distance,
+    divergence,
+    left_out,
+    observed_counts,
+    random_fractions,
+    reference_moments,
+)
 from headspaces.report.pk_results import graphs, is_gpt2, measured, pk_and_cs_pairs, with_classes
 from headspaces.report.results import Arrays, ModelResults
 from headspaces.report.tables.writing import Table
@@ -72,12 +81,37 @@ def pk_kl(models: Sequence[ModelResults], published: Sequence[Published] = ()) -
     return _without_published(plain("model source target kl published", rows), _not_measured(models))
 
 
+def informativeness(models: Sequence[ModelResults]) -> Table:
+    """How far PK is from that of random subspaces, in their standard deviations, beside the divergence by bins."""
+    rows = []
+    for model, arrays in measured(models):
+        shape = model.attributes["d_model"], model.attributes["d_head"]
+        mean, sd = reference_moments(*shape)
+        for x, y in product(ORDER, ORDER):
+            values = arrays[f"pk/{x}{y}"]
+            values = values[np.isfinite(values)]
+            moments = ((values.mean() - mean) / sd, values.std() / sd) if values.size and sd else (np.nan, np.nan)
+            rows.append((model.name, x, y, values.size, distance(values, *shape), *moments, *_by_bins(values, *shape)))
+    columns = "model source target n_pairs distance_sds mean_sds sd_ratio kl_128 kl_256 kl_1024 left_out_256"
+    return Table(plain(columns, rows), _not_measured(models))
+
+
+def _by_bins(values: np.ndarray, d_model: int, d_head: int) -> tuple[float, ...]:
+    """Divergence with 127, 255 and 1023 bins, and the part of the reference that 255 bins leave out."""
+    found = []
+    for n_edges in (128, N_EDGES, 1024):
+        edges = bin_edges(d_head, n_edges)
+        reference, counts = random_fractions(edges, d_model, d_head), observed_counts(edges, values)
+        found.append((divergence(reference, counts), left_out(reference, counts)))
+    return *(kl for kl, _ in found), found[1][1]
+
+
 def pk_means(models: Sequence[ModelResults]) -> Table:
     """Mean and standard deviation of PK for every kind pair, beside those of random subspaces (PK section 4)."""
     rows = []
     for model, arrays in measured(models):
         d_model, d_head = model.attributes["d_model"], model.attributes["d_head"]
-        reference = d_head * isotropic_mean(d_model, d_head), d_head * isotropic_sd(d_model, d_head)
+        reference = reference_moments(d_model, d_head)
         for x, y in product(ORDER, ORDER):
             values = arrays[f"pk/{x}{y}"]
             values = values[np.isfinite(values)]

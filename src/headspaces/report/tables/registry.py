@@ -11,14 +11,18 @@ from headspaces.report.tables import (
     conditions,
     connections,
     disjoint,
+    effects,
     observed,
     on_text,
     own_spaces,
     pk,
+    series,
     sure,
 )
 from headspaces.study import items
 
-TABLES = items.functions_of(
-    items.TABLES, (observed, against_nulls, beyond, conditions, connections, disjoint, on_text, own_spaces, pk, sure)
-)
+_MODULES = (
+    against_nulls, beyond, conditions, connections, disjoint, effects, observed, on_text, own_spaces, pk, series, sure,
+)  # fmt: skip
+
+TABLES = items.functions_of(items.TABLES, _MODULES)

@@ -1,0 +1,96 @@
+"""Figures of series of checkpoints: the comparisons against the nulls step by step, and the way of every head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from headspaces.report.figures import layout
+from headspaces.report.figures.panels import LINES, MARKERS, arrow, colour, log_axis, reference
+from headspaces.report.results import ModelResults
+from headspaces.report.tables.series import comparison_rows, head_rows
+from headspaces.report.tidy_frames import tidy
+
+NULL_TITLES = {"r_rw": "r against RW's nulls", "r_swap": "r against the swap null"}
+
+
+def ratios_by_step(data: pd.DataFrame, axes: Axes) -> None:
+    """Ratio to a null by step, one line per comparison; in grey on an axis of its own, the loss."""
+    for spaces, rows in data.groupby("spaces", sort=False):
+        kind, within = str(spaces)[-1], len(str(spaces)) == 1
+        axes.plot(
+            rows["step"], rows["r"], color=colour(kind), ls="-" if within else "--", lw=0.9 if within else 1.3,
+            marker=MARKERS[kind], ms=2, label=arrow(str(spaces)) + (" within layers" if within else ""),
+        )  # fmt: skip
+    axes.axhline(1.0, **reference("equal"))
+    log_axis(axes, "y")
+    _steps(axes, data["step"])
+    axes.set_ylabel(NULL_TITLES[data["quantity"].iloc[0]])
+    run = data.dropna(subset="loss").drop_duplicates("step")
+    if len(run):
+        beside = axes.twinx()
+        beside.plot(run["step"], run["loss"], color=colour("random"), lw=2, alpha=0.5, zorder=0)
+        beside.set_ylim(bottom=0)
+        beside.set_ylabel("loss (nats per token)")
+        axes.plot([], [], color=colour("random"), lw=2, alpha=0.5, label="loss")
+
+
+def heads_by_step(data: pd.DataFrame, axes: Axes) -> None:
+    """Every head's overlap with itself at the last step, one line a head, broken by layers' line styles."""
+    styles = list(LINES.values())
+    for _, rows in data.groupby(["layer", "head"], sort=False):
+        kind, layer = str(rows["spaces"].iloc[0]), int(rows["layer"].iloc[0])
+        axes.plot(rows["step"], rows["rho_last"], color=colour(kind), lw=0.6, alpha=0.6, ls=styles[layer % len(styles)])
+    axes.axhline(data["isotropic"].iloc[0], **reference("isotropic d/D"))
+    axes.set_ylim(0, 1.03)
+    _steps(axes, data["step"])
+    axes.set_ylabel("ρ with itself at the last step")
+
+
+def _steps(axes: Axes, steps: pd.Series) -> None:
+    """Make the axis of steps logarithmic from the first step after 0, which has a place of its own."""
+    every = np.unique(steps.to_numpy(dtype=float))
+    first = next((step for step in every if step > 0), 1.0)
+    axes.set_xscale("symlog", linthresh=first, linscale=0.4)
+    decades = [10.0**power for power in range(8) if first <= 10.0**power <= every[-1]]
+    start = [every[0]] if every[0] == 0 else []
+    axes.xaxis.set_major_locator(FixedLocator([*start, *(decades if len(decades) > 1 else {first, *decades})]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("step")
+
+
+@layout.drawn(
+    layout.quantities_beside(dict.fromkeys(NULL_TITLES, ratios_by_step)), height=1.3, subject="a series of checkpoints"
+)
+def series(models: Sequence[ModelResults]) -> pd.DataFrame:
+    """Ratio to the nulls of every comparison by step, and the loss."""
+    rows = [
+        {"model": model.name, "quantity": quantity, "r": row[quantity], **_some(row, "step spaces loss")}
+        for model in models
+        for quantity in NULL_TITLES
+        for row in comparison_rows(model)
+        if np.isfinite(row[quantity])
+    ]
+    return tidy("model quantity spaces step r loss", rows)
+
+
+@layout.drawn(layout.by_space(heads_by_step), subject="a series of checkpoints")
+def series_heads(models: Sequence[ModelResults]) -> pd.DataFrame:
+    """Every head's overlap with itself at the last step."""
+    rows = [
+        {"model": model.name, "isotropic": model.isotropic, **_some(row, "spaces layer head step rho_last")}
+        for model in models
+        for row in head_rows(model)
+        if np.isfinite(row["rho_last"])
+    ]
+    return tidy("model spaces layer head step rho_last isotropic", rows)
+
+
+def _some(row: Mapping[str, Any], names: str) -> dict[str, Any]:
+    return {name: row.get(name) for name in names.split()}

@@ -1,0 +1,152 @@
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.linalg import subspace_angles
+from support.tiny_results import random_model
+
+from headspaces.errors import DamagedFileError
+from headspaces.report.figures import series as figures
+from headspaces.report.results import read_results
+from headspaces.report.series import StepFiles, collect_series, series_attributes
+from headspaces.report.tables.series import series, series_heads
+from headspaces.store import write_arrays
+
+NUMBERS = [0, 10, 20, 40]
+COUNTS = {"O": 4, "Q": 4, "K": 2, "V": 2}
+
+
+@pytest.fixture
+def steps(tmp_path, rng):
+    """Four steps of a made-up training; the third repeats the second, all but the last have run."""
+    made = []
+    for place, number in enumerate(NUMBERS):
+        name = f"run-step{number}"
+        drawn = random_model(name, n_layers=3, seed=min(place, 1) if place < 3 else place)
+        shape = dict(drawn.attributes)
+        facts = {"model": name, "weights_sha256": "b" if place == 2 else "abcd"[place], "kinds": "OQKV", "norm": "none"}
+        write_arrays(
+            tmp_path / f"{name}.o.h5", "overlaps", drawn.overlaps, facts | shape | {"fold": True, "rank_rtol": 1e-6}
+        )
+        write_arrays(tmp_path / f"{name}.n.h5", "nulls", nulls(drawn), facts | shape | {"seed": 0, "samples": 6})
+        bases, blocks = {}, []
+        for first, size in ((0, 2), (2, 1)):
+            for kind, n in COUNTS.items():
+                bases[f"{kind}/basis"] = np.linalg.qr(rng.normal(size=(size, n, 16, 4)))[0]
+                bases[f"rank/{kind}"] = np.full((size, n), 4)
+            blocks.append(str(tmp_path / f"{name}.b{first}.h5"))
+            write_arrays(blocks[-1], "bases", bases, facts | {"first_layer": first, "block_layers": size})
+        (tmp_path / f"{name}.json").write_text(
+            json.dumps({"loss": 4.0 - place, "induction": [[0.1, 0.2 * place, 0, 0]] * 3})
+        )
+        files = {"overlaps": str(tmp_path / f"{name}.o.h5"), "nulls": str(tmp_path / f"{name}.n.h5")}
+        made.append(StepFiles(number, name, files, blocks, str(tmp_path / f"{name}.json")))
+    return made
+
+
+def nulls(drawn):
+    """The samples, and for the swap null half of the reassignment's."""
+    swap = {k.replace("reassignment", "swap"): v / 2 for k, v in drawn.nulls.items() if "reassignment/spread" in k}
+    swap |= {k.replace("reassignment", "swap"): v for k, v in drawn.nulls.items() if "reassignment/mean" in k}
+    return {**drawn.nulls, **swap}
+
+
+@pytest.fixture
+def run(steps, tmp_path):
+    path = tmp_path / "run.h5"
+    write_arrays(path, "series", collect_series(steps), series_attributes(steps) | {"model": "run"})
+    return read_results("run", {"series": path})
+
+
+def test_every_row_from_the_steps_own_files(run, steps):
+    frame = series([run]).frame
+    assert len(frame) == len(NUMBERS) * 7
+    for step in steps:
+        model = read_results(step.model, step.files)
+        for comparison in model.compare_all():
+            row = frame[(frame["step"] == step.step) & (frame["spaces"] == comparison.spaces)].iloc[0]
+            rho = np.array([pairs[np.isfinite(pairs)] for pairs in comparison.rho])
+            spread = rho.std(axis=1)
+            place = ("within/" if comparison.scope == "within" else "cross/") + comparison.spaces
+            kept = ... if comparison.scope == "within" else (slice(None), *np.triu_indices(3, 1))
+            samples = {
+                null: model.nulls[f"{place}/{null}/spread"][kept] for null in ("rotation", "reassignment", "swap")
+            }
+            largest = np.maximum(samples["rotation"].max(axis=0), samples["reassignment"].max(axis=0))
+            assert row["r_rw"] == pytest.approx(np.median(spread / largest), nan_ok=True)
+            assert row["n_above_all_rw"] == sum(spread > largest)
+            assert row["r_swap"] == pytest.approx(np.median(spread / samples["swap"].max(axis=0)), nan_ok=True)
+            assert row["mean_rho"] == pytest.approx(rho.mean())
+            assert row["spread_median"] == pytest.approx(np.median(spread))
+            assert row["smallest_angle_deg"] == pytest.approx(comparison.angles.min())
+
+
+def test_a_repeated_step_is_flagged(run):
+    table = series([run])
+    flagged = table.frame.dropna(subset="duplicate_of")
+    assert set(flagged["step"]) == {20}
+    assert set(flagged["duplicate_of"]) == {10}
+    assert "run: step 20 holds the weights of step 10." in table.notes
+
+
+def test_loss_and_induction_of_the_run(run):
+    frame = series([run]).frame.drop_duplicates("step")
+    np.testing.assert_allclose(frame["loss"], [4, 3, 2, 1])
+    np.testing.assert_allclose(frame["induction"], [0.1, 0.2, 0.4, 0.6])
+
+
+def test_steps_that_were_not_run_have_no_loss(steps, tmp_path):
+    steps = [StepFiles(step.step, step.model, step.files, step.bases) for step in steps]
+    write_arrays(tmp_path / "r.h5", "series", collect_series(steps), series_attributes(steps) | {"model": "run"})
+    table = series([read_results("run", {"series": tmp_path / "r.h5"})])
+    assert table.frame["loss"].isna().all()
+    assert "run: its model was not run." in table.notes
+
+
+def test_a_damaged_run_is_named(steps):
+    Path(steps[1].run).write_text('{"loss": 1}')
+    with pytest.raises(DamagedFileError, match="step10.json: does not say what the model does"):
+        collect_series(steps)
+
+
+def test_the_way_of_heads_against_scipy(run, steps):
+    from headspaces.store import read_arrays
+
+    frame = series_heads([run]).frame
+    assert len(frame) == len(NUMBERS) * 3 * 12
+    bases = [
+        np.concatenate([read_arrays(path, "bases", ["K/basis"])["K/basis"] for path in step.bases]) for step in steps
+    ]
+
+    def angle(one, other):
+        return np.degrees(np.sqrt(np.mean(subspace_angles(one, other) ** 2)))
+
+    for layer, head in np.ndindex(3, 2):
+        rows = frame[(frame["spaces"] == "K") & (frame["layer"] == layer) & (frame["head"] == head)]
+        own = [basis[layer, head] for basis in bases]
+        np.testing.assert_allclose(rows["angle_last_deg"], [angle(one, own[-1]) for one in own], atol=1e-6)
+        way = np.cumsum([0, *(angle(*pair) for pair in pairwise(own))])
+        np.testing.assert_allclose(rows["travelled_deg"], way, atol=1e-6)
+        overlaps = [np.sum((one.T @ own[-1]) ** 2) / 4 for one in own]
+        np.testing.assert_allclose(rows["rho_last"], overlaps)
+
+
+def test_a_reader_is_shown_some_steps_of_many(run):
+    assert len(series([run]).printed) == len(NUMBERS) * 7
+    assert set(series_heads([run]).printed["step"]) == {40}
+    assert len(series_heads([run]).printed) == 4
+
+
+def test_figures_hold_what_the_tables_hold(run):
+    drawn = figures.series([run])
+    frame = series([run]).frame
+    for quantity in ("r_rw", "r_swap"):
+        expected = frame[np.isfinite(frame[quantity])]
+        rows = drawn[drawn["quantity"] == quantity]
+        np.testing.assert_array_equal(rows["r"], expected[quantity])
+        np.testing.assert_array_equal(rows["step"], expected["step"])
+        np.testing.assert_array_equal(rows["loss"], expected["loss"])
+    heads = figures.series_heads([run])
+    np.testing.assert_array_equal(heads["rho_last"], series_heads([run]).frame["rho_last"])

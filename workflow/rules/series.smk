@@ -1,0 +1,96 @@
+"""series: the checkpoints of one training, step by step, and how far every head has come.
+
+Needs every step's overlaps, nulls and bases, and where the model runs, what it does by then. Makes
+``results/series/{series}.h5``. A step is a model like any other, so that a new one is computed alone.
+"""
+
+# Of a step so small that starting the jobs would take longer than their work, all null samples are one job's: whether it is a
+# model of the report, too, as the last step is, does not count, or the next step would have it made anew.
+AT_ONCE = [name for name, model in STUDY.steps.items() if model.nulls_at_once]
+
+
+def series_steps(wildcards):
+    """The steps of a series, with the files that each is known by."""
+    return [
+        {
+            "step": step,
+            "model": model.name,
+            "files": {
+                stage: f"results/{stage}/{model.name}.h5"
+                for stage in STUDY.stages_of_step(model)
+            },
+            "bases": [
+                f"results/bases/{model.name}/{block}.h5" for block in model.blocks
+            ],
+            "run": (
+                f"results/weights/{series.trained.checkpoint}/checkpoint/step{step}/run.json"
+                if series.trained
+                else ""
+            ),
+        }
+        for series in [SERIES[wildcards.series]]
+        for step, model in series.steps.items()
+    ]
+
+
+ruleorder: nulls_at_once > nulls
+
+
+rule nulls_at_once:
+    """Draw all samples of all null models of a small model, as the shards would."""
+    input:
+        weights=blocks("weights", "safetensors"),
+        bases=blocks("bases", "h5"),
+        overlaps="results/overlaps/{model}.h5",
+        code=code_of("nulls_at_once"),
+    output:
+        "results/nulls/{model}.h5",
+    log:
+        "results/logs/nulls/{model}.log",
+    benchmark:
+        "results/benchmarks/nulls/{model}.tsv"
+    wildcard_constraints:
+        model="|".join(re.escape(name) for name in AT_ONCE) or "(?!)",
+    resources:
+        **request("nulls_at_once"),
+    params:
+        source=of("source"),
+        samples=SETTINGS["nulls"]["samples"],
+        swap=SETTINGS["nulls"]["swap"],
+        seed=SETTINGS["seed"],
+        fold=SETTINGS["fold"],
+        dtype=of("nulls_dtype"),
+        kinds=of("kinds"),
+        shape=of("shape"),
+    script:
+        "../scripts/nulls_at_once.py"
+
+
+rule series:
+    """Put the steps of a series together."""
+    input:
+        steps=lambda wildcards: [
+            path
+            for step in series_steps(wildcards)
+            for path in (*step["files"].values(), *step["bases"], step["run"])
+            if path
+        ],
+        code=code_of("series"),
+    output:
+        "results/series/{series}.h5",
+    log:
+        "results/logs/series/{series}.log",
+    benchmark:
+        "results/benchmarks/series/{series}.tsv"
+    localrule: True
+    resources:
+        mem_mb=lambda wildcards: max(
+            memory_mb("series", model)
+            for model in SERIES[wildcards.series].steps.values()
+        ),
+        runtime=30,
+    params:
+        steps=series_steps,
+        source=lambda wildcards: SERIES[wildcards.series].source,
+    script:
+        "../scripts/series.py"
