@@ -1,7 +1,10 @@
 """The data dictionary against what the stages really give, and against the page."""
 
+import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -20,6 +23,7 @@ from headspaces.geometry.spread_sources import REMOVED, spread_sources
 from headspaces.nulls.samples import NullRun, null_shard, random_reference
 from headspaces.nulls.self_heads import self_heads
 from headspaces.nulls.swap_run import SwapRun, burnt_in
+from headspaces.report.series import StepFiles, collect_series
 from headspaces.spaces import Shape
 from headspaces.store import dataset_names, read_arrays, write_arrays
 
@@ -29,7 +33,7 @@ N_SAMPLES = 7
 SIZES = {
     "layer": 5, "head": 4, "kv_head": 2, "d_model": 24, "direction": 3, "sample": N_SAMPLES, "head_pair": 6,
     "kv_head_pair": 1, "random_pair": 100, "source_kind": 4, "target_kind": 4, "head_class": 1,
-    "edge": 8, "window": 9, "removed": 4, "head_singular": 12, "kv_head_singular": 6,
+    "edge": 8, "window": 9, "step": 13, "removed": 4, "head_singular": 12, "kv_head_singular": 6,
 }  # fmt: skip
 
 
@@ -90,6 +94,18 @@ def activations(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
     return energy_fractions(writes, moments, reads) | {"O/second_moment": moments, "run/n_tokens": np.array(11)}
 
 
+def series(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
+    with TemporaryDirectory() as folder:
+        made = {"overlaps": overlaps(layers), "nulls": MADE["nulls"](layers), "bases": bases(layers)}
+        paths = {kind: f"{folder}/{kind}.h5" for kind in made}
+        for kind, arrays in made.items():
+            write_arrays(paths[kind], kind, arrays, {"model": "m", "weights_sha256": "", **asdict(SHAPE)})
+        run = Path(folder) / "run.json"
+        run.write_text(json.dumps({"loss": 1.0, "induction": np.zeros((5, 4)).tolist()}))
+        files = {stage: paths[stage] for stage in ("overlaps", "nulls")}
+        return collect_series([StepFiles(step, "m", files, [paths["bases"]], str(run)) for step in range(13)])
+
+
 MADE: dict[str, Callable[[list[LayerHeads]], dict[str, np.ndarray]]] = {
     "bases": bases,
     "overlaps": overlaps,
@@ -97,6 +113,7 @@ MADE: dict[str, Callable[[list[LayerHeads]], dict[str, np.ndarray]]] = {
     "null-shard": lambda layers: shard(layers) | swap_shard(layers),
     "nulls": lambda layers: shard(layers) | swap_shard(layers) | random_reference(SHAPE, "OQKV", "m", 0, N_SAMPLES),
     "orthonormal": shard_without_pairs,
+    "series": series,
     "self_heads": lambda layers: self_heads([bases(layers)], seed=0, model="m"),
     "affinity": scores,
     "activations": activations,

@@ -191,7 +191,7 @@ def test_overlaps_leave_the_nulls_when_induction_heads_form(tmp_path):
             save_toy(model, tmp_path / "toy", 0)
             fetch_block(read_headers(str(tmp_path / "toy")), range(2), tmp_path / "block.safetensors")
             layers = read_block(tmp_path / "block.safetensors")
-            observed = observed_overlaps([block_bases(layers)])
+            observed = observed_overlaps([block_bases(layers, fold_norms=True)])
             run = NullRun(lambda at, kind: fold(layers[at], kind), Shape(2, 128, 8, 8, 16), "OQKV", f"step{step}", 0)
             nulls = {name: array for null in NULLS for name, array in null_shard(run, null, range(20)).items()}
             found = ModelResults("toy", {}, observed, nulls)

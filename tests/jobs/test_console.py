@@ -165,11 +165,11 @@ def test_the_last_line_is_where_the_report_is(tmp_path):
     text = "\n".join(line.replace(" ", ",") for line in lines)
     (tables / "strongest_pairs.csv").write_text(text + "\n")
     left_out = {"overlaps": {}, "activations": {"m": "no tokenizer"}, "attention": {"m": "no tokenizer"}}
+    weak = "head 0.1 writes where the values of head 2.3 read"
     where = "head 4.11 writes where the keys of head 5.1 read"
     assert list(closing_lines(tmp_path / "report.html", left_out)) == [
         f"strongest connection of m: {where}: ρ 0.615, 7.4 times that of random subspaces (Previous → Induction)",
-        "strongest connection of n: head 0.1 writes where the values of head 2.3 read: ρ 0.250, 2.0 times that of "
-        "random subspaces",
+        f"strongest connection of n: {weak}: ρ 0.250, 2.0 times that of random subspaces",
         "left out: activations and attention of m: no tokenizer",
         f"report: {tmp_path / 'report.html'}",
     ]

@@ -55,6 +55,7 @@ class Console(logging.Handler):
         self.running: dict[int, float] = {}
         self.done: set[int] = set()
         self.failed: set[int] = set()
+        self.untold = ""
         self.start = self.last_line = time.monotonic()
         self._over = threading.Event()
         self._guard = threading.RLock()
@@ -77,7 +78,9 @@ class Console(logging.Handler):
     def remains(self) -> list[str]:
         """Say what a run that failed leaves."""
         counts = f"{len(self.failed)} failed, {len(self.done)} of {len(self.tasks)} jobs are done and stay"
-        return [f"{counts}: mend what the error says, and the same command goes on from there"]
+        # Snakemake itself came to grief before it could name the job.
+        unnamed = [self.untold] if self.untold and not self.failed else []
+        return [*unnamed, f"{counts}: mend what the error says, and the same command goes on from there"]
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show a message of Snakemake's, or what follows from it."""
@@ -98,6 +101,8 @@ class Console(logging.Handler):
         elif event == "ERROR":
             if not _SAID_ALREADY.search(text := record.getMessage()):
                 self._write(_in_short(text))
+            elif "CalledProcessError" in text:
+                self.untold = _in_short(text)
         elif not event and self._concerns(record.levelno, text := record.getMessage()):
             self._write(text)
 

@@ -93,7 +93,8 @@ def _statistics(comparison: Comparison) -> Iterator[np.ndarray]:
     yield comparison.spread
     yield comparison.statistics["min_angle"]
     for nulls in (NULLS, (SWAP,)):
-        samples = [comparison.nulls[null]["spread"] for null in nulls if null in comparison.nulls]
+        drawn = [comparison.nulls.get(null, {}) for null in nulls]
+        samples = [one["spread"] for one in drawn if "spread" in one]
         # Where a null is undefined, so is its largest spread.
         yield np.fmax.reduce(np.concatenate(samples)) if samples else np.full(comparison.n_conditions, np.nan)
 

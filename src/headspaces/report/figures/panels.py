@@ -100,7 +100,7 @@ def lines_by_layer(data: pd.DataFrame, axes: Axes) -> None:
         log_axis(axes, "y")
     else:
         axes.set_ylim(bottom=0)
-    whole_ticks(axes, "x", data["layer"].max())
+    whole_ticks(axes, "x", int(data["layer"].max()))
     axes.set(xlabel="layer", ylabel="mean ρ" if quantity == "mean" else "spread of ρ")
 
 
@@ -127,7 +127,7 @@ def bands_by_layer(data: pd.DataFrame, axes: Axes) -> None:
                 axes.plot(x, part["value"], "_", ms=size, mew=0.9, **style | {"label": "_"})
     axes.axhline(data["isotropic"].iloc[0], **reference("isotropic d/D"))
     axes.set_ylim(bottom=0)
-    whole_ticks(axes, "x", data["layer"].max())
+    whole_ticks(axes, "x", int(data["layer"].max()))
     axes.set(xlabel="layer", ylabel="ρ")
 
 
@@ -138,7 +138,7 @@ def largest_spreads(data: pd.DataFrame, axes: Axes) -> None:
         label = LABELS[series] if series == "observed" else f"{LABELS[series]}, largest sample"
         axes.plot(rows["layer"], rows["spread"], styles[series], color=colour(series), ms=1.8, lw=0.8, label=label)
     axes.set_ylim(bottom=0)
-    whole_ticks(axes, "x", data["layer"].max())
+    whole_ticks(axes, "x", int(data["layer"].max()))
     axes.set(xlabel="layer", ylabel="spread of ρ")
 
 
@@ -253,7 +253,7 @@ def arrow(spaces: str) -> str:
     return spaces if len(spaces) == 1 else f"{spaces[0]}→{spaces[1]}"
 
 
-def whole_ticks(axes: Axes, axis: str, last: float) -> None:
+def whole_ticks(axes: Axes, axis: str, last: int) -> None:
     """Put an axis' ticks at whole numbers from 0 to the last that there is."""
     found = MaxNLocator(6, integer=True, min_n_ticks=1).tick_values(0, last)
     (axes.xaxis if axis == "x" else axes.yaxis).set_ticks([tick for tick in found if 0 <= tick <= last])

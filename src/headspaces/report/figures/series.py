@@ -43,9 +43,9 @@ def ratios_by_step(data: pd.DataFrame, axes: Axes) -> None:
 def heads_by_step(data: pd.DataFrame, axes: Axes) -> None:
     """Every head's overlap with itself at the last step, one line a head, broken by layers' line styles."""
     styles = list(LINES.values())
-    for (layer, _), rows in data.groupby(["layer", "head"], sort=False):
-        kind = str(rows["spaces"].iloc[0])
-        axes.plot(rows["step"], rows["rho_last"], color=colour(kind), lw=0.6, alpha=0.6, ls=styles[int(layer) % 4])
+    for _, rows in data.groupby(["layer", "head"], sort=False):
+        kind, layer = str(rows["spaces"].iloc[0]), int(rows["layer"].iloc[0])
+        axes.plot(rows["step"], rows["rho_last"], color=colour(kind), lw=0.6, alpha=0.6, ls=styles[layer % len(styles)])
     axes.axhline(data["isotropic"].iloc[0], **reference("isotropic d/D"))
     axes.set_ylim(0, 1.03)
     _steps(axes, data["step"])

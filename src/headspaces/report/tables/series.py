@@ -76,9 +76,8 @@ def series_heads(models: Sequence[ModelResults]) -> Table:
     """Follow every head's spaces through a series: the overlap with its own at the last step, and the way it went."""
     columns = """series step spaces layer head rho_last angle_last_deg rho_previous angle_previous_deg travelled_deg"""
     frame = tidy(columns, [row for model in models for row in head_rows(model)])
-    last = frame.groupby("series", sort=False)["step"].transform("max") == frame["step"] if len(frame) else []
-    printed = frame[last]
-    farthest = printed.groupby(["series", "spaces"], sort=False)["travelled_deg"].idxmax() if len(printed) else []
+    at_end = frame[frame["step"] == frame.groupby("series", sort=False)["step"].transform("max")]
+    farthest = at_end.groupby(["series", "spaces"], sort=False)["travelled_deg"].idxmax()
     return Table(frame, (), frame.loc[farthest], "of each kind the head that went the longest way, at the last step")
 
 
