@@ -29,7 +29,8 @@ def test_ablation_is_minus_the_first_order_up_to_second_order(name, monkeypatch)
         assert abs(near) < 0.2 * abs(steps[1] * a) + 1e-8
         if abs(far) > 3e-6:  # below, rounding is no longer small beside the second order
             n_compared += 1
-            assert far / near == pytest.approx(4, rel=0.2), edge
+            # The third order is still in it; a first order would give 2, without a second it would be 8.
+            assert far / near == pytest.approx(4, rel=0.3), edge
     assert n_compared >= 2
 
 
