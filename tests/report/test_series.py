@@ -147,6 +147,6 @@ def test_figures_hold_what_the_tables_hold(run):
         rows = drawn[drawn["quantity"] == quantity]
         np.testing.assert_array_equal(rows["r"], expected[quantity])
         np.testing.assert_array_equal(rows["step"], expected["step"])
-        np.testing.assert_array_equal(rows["loss"], expected["loss"])
+        np.testing.assert_array_equal(rows["loss_nats"], expected["loss"])
     heads = figures.series_heads([run])
     np.testing.assert_array_equal(heads["rho_last"], series_heads([run]).frame["rho_last"])

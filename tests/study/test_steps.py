@@ -9,6 +9,7 @@ from support.workflow_runs import save_tiny
 
 from headspaces.errors import InputError
 from headspaces.study.configuration import read_study
+from headspaces.study.given import overridden
 from headspaces.study.names import read_names, write_names
 from headspaces.study.series import TOY_STEPS, braces, find_steps, keep_revisions, revisions_file, step_number
 
@@ -131,12 +132,12 @@ def test_seeds_of_the_trained_model(tmp_path, monkeypatch):
 def test_the_demo_has_the_series_of_its_row(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
-    demo.pop("activations")
-    found = read_study({**copy.deepcopy(PAPER), **demo}, ROOT)
+    demo = overridden(PAPER, demo)
+    found = read_study(demo, ROOT)
     assert list(found.series) == ["two-layer-attention"]
     assert "two-layer-attention-step150" not in found.models
     assert found.stages_of("two-layer-attention-step150") == ["overlaps", "nulls"]
-    more = read_study({**copy.deepcopy(PAPER), **demo, "series": ["toy:1"]}, ROOT)
+    more = read_study({**demo, "series": ["toy:1"]}, ROOT)
     assert list(more.series) == ["two-layer-attention", "two-layer-attention-seed1"]
 
 

@@ -31,10 +31,10 @@ def ratios_by_step(data: pd.DataFrame, axes: Axes) -> None:
     log_axis(axes, "y")
     _steps(axes, data["step"])
     axes.set_ylabel(NULL_TITLES[data["quantity"].iloc[0]])
-    run = data.dropna(subset="loss").drop_duplicates("step")
+    run = data.dropna(subset="loss_nats").drop_duplicates("step")
     if len(run):
         beside = axes.twinx()
-        beside.plot(run["step"], run["loss"], color=colour("random"), lw=2, alpha=0.5, zorder=0)
+        beside.plot(run["step"], run["loss_nats"], color=colour("random"), lw=2, alpha=0.5, zorder=0)
         beside.set_ylim(bottom=0)
         beside.set_ylabel("loss (nats per token)")
         axes.plot([], [], color=colour("random"), lw=2, alpha=0.5, label="loss")
@@ -71,13 +71,13 @@ def _steps(axes: Axes, steps: pd.Series) -> None:
 def series(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Ratio to the nulls of every comparison by step, and the loss."""
     rows = [
-        {"model": model.name, "quantity": quantity, "r": row[quantity], **_some(row, "step spaces loss")}
+        {"model": model.name, "quantity": quantity, "r": row[quantity], **_some(row, "step spaces loss_nats")}
         for model in models
         for quantity in NULL_TITLES
         for row in comparison_rows(model)
         if np.isfinite(row[quantity])
     ]
-    return tidy("model quantity spaces step r loss", rows)
+    return tidy("model quantity spaces step r loss_nats", rows)
 
 
 @layout.drawn(layout.by_space(heads_by_step), subject="a series of checkpoints")

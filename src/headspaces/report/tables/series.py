@@ -19,7 +19,7 @@ SHOWN_STEPS = 12
 def series(models: Sequence[ModelResults]) -> Table:
     """Set every comparison of every step of a series against the nulls, with what the model does by then."""
     columns = """series step duplicate_of scope spaces mean_rho spread_median r_rw r_swap n_conditions n_above_all_rw
-                 n_above_all_swap smallest_angle_deg loss induction"""
+                 n_above_all_swap smallest_angle_deg loss_nats induction"""
     notes, shown = [], []
     for model in models:
         arrays = _arrays(model)
@@ -35,7 +35,9 @@ def series(models: Sequence[ModelResults]) -> Table:
         notes.append(
             f"{model.name}: {'its model was not run' if on == 'not run' else f'loss on {on}, nats per token'}."
         )
+    # In other tables the loss is a name, here a number.
     frame = tidy(columns, [row for model in models for row in comparison_rows(model)])
+    frame = frame.rename(columns={"loss_nats": "loss"})
     printed = frame[[pair in shown for pair in zip(frame["series"], frame["step"])]]
     return Table(frame, tuple(notes), printed, f"at most {SHOWN_STEPS} steps of a series")
 
@@ -45,7 +47,7 @@ def comparison_rows(model: ModelResults) -> Iterator[Row]:
     arrays = _arrays(model)
     for index, step in enumerate(arrays["steps"].tolist()):
         other = int(arrays["duplicate_of"][index])
-        run = {"loss": float(arrays["loss"][index])} if "loss" in arrays else {}
+        run = {"loss_nats": float(arrays["loss"][index])} if "loss" in arrays else {}
         run |= {"induction": float(arrays["induction"][index].max())} if "induction" in arrays else {}
         for spaces in (*WITHIN, *ACROSS):
             scope, place = ("within", "within") if spaces in WITHIN else ("across", "cross")
