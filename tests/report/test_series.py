@@ -9,6 +9,7 @@ from support.tiny_results import random_model
 
 from headspaces.errors import DamagedFileError
 from headspaces.report.figures import series as figures
+from headspaces.report.figures.drawing import make_figure
 from headspaces.report.results import read_results
 from headspaces.report.series import StepFiles, collect_series, series_attributes
 from headspaces.report.tables.series import series, series_heads
@@ -150,3 +151,14 @@ def test_figures_hold_what_the_tables_hold(run):
         np.testing.assert_array_equal(rows["loss_nats"], expected["loss"])
     heads = figures.series_heads([run])
     np.testing.assert_array_equal(heads["rho_last"], series_heads([run]).frame["rho_last"])
+
+
+def test_figures_are_drawn(run):
+    drawn = {name: make_figure(name, getattr(figures, name)([run])) for name in ("series", "series_heads")}
+    titles = {name: [axes.get_title() for axes in figure.axes if axes.get_title()] for name, figure in drawn.items()}
+    assert titles == {"series": ["run", "run"], "series_heads": [f"run\n{kind}" for kind in "OQKV"]}
+    # With each panel of ratios the loss, on an axis of its own.
+    losses = [axes.lines[0].get_ydata() for axes in drawn["series"].axes if "loss" in axes.get_ylabel()]
+    assert losses
+    np.testing.assert_allclose(losses[0], [4, 3, 2, 1])
+    assert [len(axes.lines) for axes in drawn["series_heads"].axes] == [3 * n + 1 for n in COUNTS.values()]

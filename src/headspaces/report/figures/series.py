@@ -80,7 +80,10 @@ def series(models: Sequence[ModelResults]) -> pd.DataFrame:
     return tidy("model quantity spaces step r loss_nats", rows)
 
 
-@layout.drawn(layout.by_space(heads_by_step), subject="a series of checkpoints")
+@layout.drawn(
+    layout.beside("spaces", lambda model, spaces, data: layout.Panel(f"{model}\n{arrow(spaces)}", data, heads_by_step)),
+    subject="a series of checkpoints",
+)
 def series_heads(models: Sequence[ModelResults]) -> pd.DataFrame:
     """Every head's overlap with itself at the last step."""
     rows = [
