@@ -4,7 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib import style
 from scipy.linalg import subspace_angles
+from support.project import ROOT
 from support.tiny_results import random_model
 
 from headspaces.errors import DamagedFileError
@@ -154,7 +156,8 @@ def test_figures_hold_what_the_tables_hold(run):
 
 
 def test_figures_are_drawn(run):
-    drawn = {name: make_figure(name, getattr(figures, name)([run])) for name in ("series", "series_heads")}
+    with style.context(str(ROOT / "config" / "paper.mplstyle"), after_reset=True):
+        drawn = {name: make_figure(name, getattr(figures, name)([run])) for name in ("series", "series_heads")}
     titles = {name: [axes.get_title() for axes in figure.axes if axes.get_title()] for name, figure in drawn.items()}
     assert titles == {"series": ["run", "run"], "series_heads": [f"run\n{kind}" for kind in "OQKV"]}
     # With each panel of ratios the loss, on an axis of its own.
