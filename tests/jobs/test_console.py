@@ -148,7 +148,7 @@ def test_a_wrong_setting_is_shown_without_its_place_in_the_snakefile():
 
 @pytest.mark.parametrize(("asked", "quiet"), [({}, True), ({"dryrun": True}, False), ({"printshellcmds": True}, False)])
 def test_the_console_is_quiet_unless_another_is_asked_for(asked, quiet, monkeypatch):
-    monkeypatch.delenv("HEADSPACES_LOG_ONLY", raising=False)
+    monkeypatch.setenv("HEADSPACES_LOG_ONLY", "")  # set by the console, and taken back after the test
     logger = logging.Logger("snakemake")
     logger.addHandler(default := logging.StreamHandler(io.StringIO()))
     default.name = "DefaultStreamHandler"
