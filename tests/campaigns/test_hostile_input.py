@@ -358,7 +358,7 @@ def test_names_reach_no_shell_and_are_one_component(name, tmp_path):
         ("{wildcards.model}", "Snakemake takes braces in paths for its own"),
         ("a\nb", "does not exist"),  # Snakemake reads the line break as a space
         ("~no-such-user/x", "no folder or file can have this name"),
-        ("a" * 300, "no folder or file can have this name"),
+        ("a" * 300, "no such file or folder, and no row of the models table"),
         ("''", "model is None, but must be of type string"),
     ],
 )

@@ -160,7 +160,7 @@ def head_classes_file(name: str, root: str | Path) -> Path:
     known = {path.stem: path for path in sorted((Path(root) / "config" / "head_classes").glob("*.tsv"))}
     if name in known:
         return known[name]
-    if _exists(Path(name)):
+    if _exists(Path(name)) and Path(name).is_file():
         return Path(name).absolute()
     raise InputError(
         f"config: head_classes is {name!r}: no such file, and no set of config/head_classes"
@@ -196,7 +196,7 @@ def _study(settings: Mapping[str, Any], known: Mapping[str, Model], *, series_al
         models = [namer.settled(model) for model in chosen]
         found = [namer.series_of(model) for model in models if model.series] + [namer.series(one) for one in sources]
         return Study(settings["study"], by_name(models), settings, by_name(found))
-    if source not in known and re.fullmatch(r"[\w.-]+", str(source)) and not Path(str(source)).exists():
+    if source not in known and re.fullmatch(r"[\w.-]+", str(source)) and not _exists(Path(str(source))):
         raise InputError(
             f"config: model is {source!r}: no such file or folder, and no row of the models table"
             f"{did_you_mean(str(source), known)}; a repository of the Hub is hub:owner/name"
@@ -215,7 +215,7 @@ def _study(settings: Mapping[str, Any], known: Mapping[str, Model], *, series_al
 
 def _exists(path: Path) -> bool:
     try:
-        return path.is_file()
+        return path.exists()
     except (OSError, ValueError):  # no file can have this name
         return False
 

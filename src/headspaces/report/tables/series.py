@@ -21,7 +21,7 @@ def series(models: Sequence[ModelResults]) -> Table:
     columns = """series step duplicate_of scope spaces mean_rho spread_median r_rw r_swap n_conditions n_above_all_rw
                  n_above_all_swap smallest_angle_deg loss_nats induction"""
     notes, shown = [], []
-    for model in models:
+    for model in (model for model in models if model.series):
         arrays = _arrays(model)
         numbers, same = arrays["steps"].tolist(), arrays["duplicate_of"].tolist()
         places = np.unique(np.linspace(0, len(numbers) - 1, min(SHOWN_STEPS, len(numbers))).round().astype(int))
@@ -45,7 +45,7 @@ def series(models: Sequence[ModelResults]) -> Table:
 def comparison_rows(model: ModelResults) -> Iterator[Row]:
     """Summarise each comparison of each step: medians over its conditions where they are defined."""
     arrays = _arrays(model)
-    for index, step in enumerate(arrays["steps"].tolist()):
+    for index, step in enumerate(np.asarray(arrays.get("steps", ())).tolist()):
         other = int(arrays["duplicate_of"][index])
         run = {"loss_nats": float(arrays["loss"][index])} if "loss" in arrays else {}
         run |= {"induction": float(arrays["induction"][index].max())} if "induction" in arrays else {}
