@@ -131,11 +131,11 @@ class Study:
         return status, console.getvalue() if status else out.getvalue()
 
     def contents(self) -> dict[str, bytes]:
-        """Bytes of every file but the logs."""
+        """Bytes of every file but the logs and what is remembered of the checkpoint's files, times among it."""
         return {
             path.relative_to(self.folder).as_posix(): path.read_bytes()
             for path in sorted(self.folder.rglob("*"))
-            if path.is_file() and "logs" not in path.relative_to(self.folder).parts
+            if path.is_file() and path.name != "content.json" and "logs" not in path.relative_to(self.folder).parts
         }
 
 
