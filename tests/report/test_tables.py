@@ -25,7 +25,7 @@ def test_every_published_number_of_rw_is_in_a_table():
     assert not unknown
     never = {
         "rw-s5.1-124m-steps", "rw-s5.1-124m-epochs", "rw-s5.3-124m-sv_first", "rw-s5.3-124m-sv_second",
-        "rw-s5.3-124m-sv_bulk", "rw-f-7b-decay_distance",
+        "rw-s5.3-124m-sv_bulk",
     }  # fmt: skip
     assert {row.id for row in rows if row.address is None} == never
 

@@ -225,3 +225,34 @@ def files_of(item):
 
 def flat(files):
     return [path for stages in files.values() for path in stages.values()]
+
+
+def series_steps(wildcards):
+    """The steps of a series, with the files that each is known by."""
+    return [
+        {
+            "step": step,
+            "model": model.name,
+            "files": {
+                stage: f"results/{stage}/{model.name}.h5"
+                for stage in STUDY.stages_of_step(model)
+            },
+            "bases": [
+                f"results/bases/{model.name}/{block}.h5" for block in model.blocks
+            ],
+            "run": (
+                f"results/weights/{series.trained.checkpoint}/checkpoint/step{step}/run.json"
+                if series.trained
+                else ""
+            ),
+        }
+        for series in [SERIES[wildcards.series]]
+        for step, model in series.steps.items()
+    ]
+
+
+def series_memory(wildcards):
+    """Memory of the job that puts a series together, by its largest step."""
+    return max(
+        memory_mb("series", model) for model in SERIES[wildcards.series].steps.values()
+    )

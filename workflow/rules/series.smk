@@ -9,30 +9,6 @@ Needs every step's overlaps, nulls and bases, and where the model runs, what it 
 AT_ONCE = [name for name, model in STUDY.steps.items() if model.nulls_at_once]
 
 
-def series_steps(wildcards):
-    """The steps of a series, with the files that each is known by."""
-    return [
-        {
-            "step": step,
-            "model": model.name,
-            "files": {
-                stage: f"results/{stage}/{model.name}.h5"
-                for stage in STUDY.stages_of_step(model)
-            },
-            "bases": [
-                f"results/bases/{model.name}/{block}.h5" for block in model.blocks
-            ],
-            "run": (
-                f"results/weights/{series.trained.checkpoint}/checkpoint/step{step}/run.json"
-                if series.trained
-                else ""
-            ),
-        }
-        for series in [SERIES[wildcards.series]]
-        for step, model in series.steps.items()
-    ]
-
-
 ruleorder: nulls_at_once > nulls
 
 
@@ -84,10 +60,7 @@ rule series:
         "results/benchmarks/series/{series}.tsv"
     localrule: True
     resources:
-        mem_mb=lambda wildcards: max(
-            memory_mb("series", model)
-            for model in SERIES[wildcards.series].steps.values()
-        ),
+        mem_mb=series_memory,
         runtime=30,
     params:
         steps=series_steps,

@@ -38,7 +38,7 @@ def series(models: Sequence[ModelResults]) -> Table:
     # In other tables the loss is a name, here a number.
     frame = tidy(columns, [row for model in models for row in comparison_rows(model)])
     frame = frame.rename(columns={"loss_nats": "loss"})
-    printed = frame[[pair in shown for pair in zip(frame["series"], frame["step"])]]
+    printed = frame[np.array([pair in shown for pair in zip(frame["series"], frame["step"])], dtype=bool)]
     return Table(frame, tuple(notes), printed, f"at most {SHOWN_STEPS} steps of a series")
 
 
