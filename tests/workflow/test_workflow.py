@@ -49,6 +49,11 @@ def test_the_overlaps_file_keeps_its_contract(project):
         expected |= {f"direct_sum/{kind}/{name}": (N_LAYERS,) for name in SUMS}
         expected[f"direct_sum/{kind}/random_condition"] = ()
         expected |= {f"{name}/{kind}": (N_LAYERS, n) for name in ("rank", "within_rounding")}
+        left = [f"{taken}_{what}" for taken in ("directions", "coordinates") for what in ("mean", "spread")]
+        expected |= {f"sources/{kind}/{name}": (N_LAYERS, 4) for name in left}
+        expected[f"sources/{kind}/participation"] = (N_LAYERS,)
+        expected[f"sources/{kind}/singular_values"] = (N_LAYERS, min(n * D_HEAD, D_MODEL))
+    expected |= {f"sources/{name}": (N_LAYERS,) for name in ("gain_max", "gain_median")}
     for kind in "QKV":
         expected |= {
             f"cross/O{kind}/{name}": (N_LAYERS, N_LAYERS, N_HEADS, heads[kind])
