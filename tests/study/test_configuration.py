@@ -119,6 +119,14 @@ def test_without_a_text_no_model_is_run():
     assert "affinity" in found.stages_of("gpt2")
 
 
+@pytest.mark.parametrize(("ablated", "made"), [(0, False), (2, True)])
+def test_edges_are_taken_out_where_the_setting_says_so(ablated, made):
+    found = study(models=["two-layer-attention"], attribution={"ablated": ablated})
+    assert ("ablation" in found.stages_of("two-layer-attention")) == made
+    assert "attribution" in found.stages_of("two-layer-attention")
+    assert made or found.stages["ablation"]["two-layer-attention"].startswith("the setting ablated is 0")
+
+
 def test_head_classes_are_a_set_or_a_file(tmp_path):
     own = tmp_path / "mine.tsv"
     own.write_text("class\tlayer\thead\tevaluated\torigin\n")

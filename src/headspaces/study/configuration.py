@@ -23,6 +23,7 @@ from headspaces.study.schemas import first_error, read_schema
 from headspaces.study.series import Series
 
 NO_TEXT = "the setting text is none: no model is run"
+NO_EDGES = "the setting ablated is 0: no edge is taken out; ablated=2 measures the strongest exactly, in minutes"
 PYTHON_TOPICS, FINEWEB = "python:pydoc_data.topics", "dataset:HuggingFaceFW/fineweb-edu:sample-10BT:train"
 
 
@@ -64,6 +65,8 @@ class Study:
             for name, why in not_run.items()
             if why == NO_TEXT or not self.models[name].source.startswith("toy:")
         }
+        # A model that is merely described has no settings.
+        ablated = self.settings.get("attribution", {}).get("ablated", 0)
         return {
             "overlaps": {},
             "nulls": {},
@@ -73,7 +76,7 @@ class Study:
             "activations": not_run,
             "attention": not_the_toy,
             "attribution": not_the_toy,
-            "ablation": not_the_toy,
+            "ablation": not_the_toy if ablated else dict.fromkeys(self.models, NO_EDGES),
         }
 
     @property
