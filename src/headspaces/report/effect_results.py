@@ -20,8 +20,8 @@ LOSSES = {"text": "", "repeats": "repeats/"}
 
 PREDICTORS = {
     "rho": "ρ", "pk": "PK, unfolded", "weighted": "weighted score", "simple_cs": "Simple-CS", "cs": "CS",
-    "cka_invariant": "CKA, invariant", "procrustes_invariant": "Procrustes, invariant",
-    "energy_fraction": "energy fraction", "swap_z": "z against the swap null", "norms": "write norm × gradient norm",
+    "cka_invariant": "CKA", "procrustes_invariant": "Procrustes",
+    "energy_fraction": "energy fraction", "swap_z": "z, swap null", "norms": "norms",
 }  # fmt: skip
 """Scores that may predict an edge's effect, and their names; the last knows activations and gradients."""
 
