@@ -20,13 +20,14 @@ rule attribution:
         "results/benchmarks/attribution/{model}.tsv"
     threads: threads_of("attribution")
     resources:
-        **request("attribution"),
+        **request("attribution", exact_heads=SETTINGS["attribution"]["exact_heads"]),
         network=1,
     params:
         checkpoint=checkpoint_path,
         windows=SETTINGS["activations"]["windows"],
         window_tokens=SETTINGS["activations"]["window_tokens"],
         seed=SETTINGS["seed"],
+        exact_heads=SETTINGS["attribution"]["exact_heads"],
     script:
         "../scripts/attribution.py"
 

@@ -68,6 +68,10 @@ class RunningModel:
         """Name of a layer's module."""
         return (self.prefix + self.layout.layer.format(layer=layer)).removesuffix(".")
 
+    def output_name(self, layer: int) -> str:
+        """Name of a layer's output projection, whose input is what the heads give."""
+        return f"{self.layer_name(layer)}.{self.layout.o.removesuffix('.weight')}"
+
     def reads(self, layer: int) -> LayerReads:
         """Find the projections of a layer."""
         return LayerReads(self.module, self.layout, self.prefix, self.heads[layer], self.shape)
