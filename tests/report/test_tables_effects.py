@@ -123,10 +123,12 @@ def test_ablations_are_means_over_windows_and_signs_are_counted(model):
     assert frame["spaces"].tolist() == ["OQ", "OQ", "OQ", "OK"]
     assert frame["random_reference"].tolist() == [0.5] * 4
     assert table.notes == (
-        "m, OQ: signs of the first order agree for 2 of 3 edges, Spearman of the sizes 1.00; "
-         "signs of the exact head agree for 3 of 3 edges, Spearman of the sizes -1.00.",
+        (
+            "m, OQ: signs of the first order agree for 2 of 3 edges, Spearman of the sizes 1.00; "
+            "signs of the exact head agree for 3 of 3 edges, Spearman of the sizes -1.00."
+        ),
         "m, OK: signs of the first order agree for 1 of 1 edges; signs of the exact head agree for 1 of 1 edges.",
-    )  # fmt: skip
+    )
 
 
 def test_figures_have_the_numbers_of_the_table(model):
