@@ -123,7 +123,8 @@ _EFFECTS = (
     Field("{Y}/gradient_norm", ("layer", "{Y}"), "nat", "root mean square norm of the loss' gradient at the read"),
     Field("O/write_norm", ("layer", "head"), "1", "root mean square norm of the head's write"),
 )
-"""Of the loss on the text; those of the loss on second copies of random tokens stand under ``repeats/``."""
+"""Of the loss on the text; those of second copies of random tokens stand under ``repeats/``, those of the difference of
+two answers' logits under ``prompts/``."""
 
 FIELDS: Mapping[str, tuple[Field, ...]] = {
     "bases": (
@@ -238,7 +239,11 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
     ),
     "attribution": (
         *_EFFECTS,
-        *(replace(field, name=f"repeats/{field.name}", meaning=f"{field.meaning} (repeats)") for field in _EFFECTS),
+        *(
+            replace(field, name=f"{measure}/{field.name}", meaning=f"{field.meaning} ({measure})")
+            for measure in ("repeats", "prompts")
+            for field in _EFFECTS
+        ),
     ),
     "ablation": (
         Field("kind", ("edge",), "", "kind of the read: Q, K or V"),

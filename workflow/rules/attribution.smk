@@ -8,6 +8,7 @@ Needs a text and the whole model; the ablation also the overlaps, to choose the 
 rule attribution:
     """Run a model forth and back on the text and on repeated random tokens, and multiply all writes with all gradients."""
     input:
+        prompts=SETTINGS["attribution"].get("prompts", []),
         text=f"results/texts/{TEXT}.json",
         checkpoint=made_checkpoint,
         weights=blocks("weights", "safetensors"),

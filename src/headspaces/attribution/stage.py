@@ -2,10 +2,12 @@
 
 The losses are the mean next-token loss on a *text*, and on the second copies of random tokens that repeat (*repeats*):
 there nothing helps but looking back, so that the edges of the induction circuit stand out. The toy model has no text.
+A file of *prompts* adds a third measure, the difference of two answers' logits.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,10 +20,12 @@ from headspaces.attribution.ablation import MEAN, ZERO, Edge, ablate
 from headspaces.attribution.cases import Case, repeated_cases, text_cases
 from headspaces.attribution.exact_head import exact_heads
 from headspaces.attribution.first_order import first_order
+from headspaces.attribution.prompts import prompt_cases
 from headspaces.attribution.running import RunningModel
+from headspaces.files import read_bytes
 from headspaces.spaces import READS
 
-TEXT, REPEATS = "text", "repeats"
+TEXT, REPEATS, PROMPTS = "text", "repeats", "prompts"
 
 N_SEQUENCES, N_REPEATED = 8, 64
 """Random sequences, and the tokens that stand in each twice."""
@@ -35,8 +39,13 @@ class Losses:
     facts: Mapping[str, str | int | float]
 
 
-def losses(model: RunningModel, text: Text, n_windows: int, n_tokens: int, seed: int) -> Losses:
-    """Make the cases of both losses; raises :class:`InputError` if the text is shorter than the windows."""
+def losses(
+    model: RunningModel, text: Text, n_windows: int, n_tokens: int, seed: int, prompts: str | None = None
+) -> Losses:
+    """Make the cases of all losses; ``prompts`` is a file, which the toy model, without a tokenizer, does without.
+
+    Raises :class:`InputError` if the text is shorter than the windows, or the prompts are none.
+    """
     cases: dict[str, Sequence[Case]] = {}
     facts: dict[str, str | int | float] = {}
     before = np.array([], dtype=np.int64)
@@ -52,6 +61,9 @@ def losses(model: RunningModel, text: Text, n_windows: int, n_tokens: int, seed:
     cases[REPEATS] = repeated_cases(
         model.known_tokens, before, n_sequences=N_SEQUENCES, n_repeated=n_repeated, seed=seed
     )
+    if prompts and model.tokenizer is not None:
+        cases[PROMPTS] = prompt_cases(prompts, model.tokenizer)
+        facts |= {"n_prompts": len(cases[PROMPTS]), "prompts_sha256": hashlib.sha256(read_bytes(prompts)).hexdigest()}
     return Losses(cases, facts | {"n_sequences": N_SEQUENCES, "n_repeated": n_repeated, "seed": seed})
 
 
@@ -64,8 +76,8 @@ def attribution(model: RunningModel, chosen: Losses, n_exact: int) -> tuple[dict
     """All arrays of the attribution file, and its attributes ``loss_text`` and ``loss_repeats`` in nats per token.
 
     They are those of :func:`headspaces.attribution.first_order.first_order`, for the text as they are, for repeats
-    under ``repeats/``, and ``{X}/effect_exact_head``: A_head of the ``n_exact`` edges of each kind of largest ``|A|``,
-    NaN for all others.
+    under ``repeats/``, for prompts under ``prompts/`` (``loss_prompts`` is the mean difference of their logits), and
+    ``{X}/effect_exact_head``: A_head of the ``n_exact`` edges of each kind of largest ``|A|``, NaN for all others.
     """
     arrays: dict[str, np.ndarray] = {}
     values: dict[str, float] = {}

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from headspaces.report.results import Arrays, ModelResults
 from headspaces.spaces import READS, SWAP
 
-LOSSES = {"text": "", "repeats": "repeats/"}
+LOSSES = {"text": "", "repeats": "repeats/", "prompts": "prompts/"}
 """By loss, where its arrays stand in the attribution file."""
 
 PREDICTORS = {
