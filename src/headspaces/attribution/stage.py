@@ -92,7 +92,7 @@ def _exact_heads_of_strongest(
     model: RunningModel, cases: Sequence[Case], effects: Mapping[str, np.ndarray], n_edges: int
 ) -> dict[str, np.ndarray]:
     first = {kind: effects[f"{kind}/effect"] for kind in READS}
-    edges = [edge for kind, values in first.items() for edge in _strongest(kind, np.abs(values), n_edges)]
+    edges = [edge for kind, values in first.items() for edge in strongest(kind, np.abs(values), n_edges)]
     arrays = {kind: np.full_like(values, np.nan) for kind, values in first.items()}
     for edge, effect in zip(edges, exact_heads(model, cases, edges).mean(axis=1), strict=True):
         arrays[edge.kind][edge.indices] = effect
@@ -122,14 +122,15 @@ def choose_edges(
     chosen, matches = [], {}
     for score, by_kind in scores.items():
         for kind, values in by_kind.items():
-            for edge in _strongest(kind, np.abs(values), n_strongest):
+            for edge in strongest(kind, np.abs(values), n_strongest):
                 if edge not in matches:
                     matches[edge] = _matched(edge, values.shape[2:], rng)
                 chosen.append(ChosenEdge(edge, score, matches[edge]))
     return chosen
 
 
-def _strongest(kind: str, sizes: np.ndarray, n_strongest: int) -> list[Edge]:
+def strongest(kind: str, sizes: np.ndarray, n_strongest: int | None) -> list[Edge]:
+    """List the edges of largest size, the largest first; all without a number."""
     indices = np.argwhere(np.isfinite(sizes))
     order = np.argsort(-sizes[tuple(indices.T)], kind="stable")[:n_strongest]
     return [

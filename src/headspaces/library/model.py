@@ -1,7 +1,4 @@
-"""A model's head spaces: the object that :func:`headspaces.load` gives.
-
-Heavy imports wait until numbers are asked for.
-"""
+"""A model's head spaces: what :func:`headspaces.load` gives. Heavy imports wait until numbers are asked for."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headspaces.library.answers import Answers
 from headspaces.library.comparisons import OF_THE_PAPER, check_count, check_one_kind, check_order, check_spaces
+from headspaces.library.effects import MeasuredEffects
 from headspaces.library.source import HeadSource, summary
 from headspaces.spaces import Shape
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-class ModelSpaces:
+class ModelSpaces(MeasuredEffects):
     """The spaces that a model's heads read from and write to, and how they overlap.
 
     Made by :func:`headspaces.load`. Methods take the name of a comparison, ``spaces``: one letter of ``OQKV`` for all
