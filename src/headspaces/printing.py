@@ -52,7 +52,7 @@ def pairs_json(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {
             "source": _place(row[one]), "target": _place(row[other]), "rho": row["rho"], "pk": row["pk"],
-            "angle_deg": row["angle_deg"],
+            "angle_deg": row["angle_deg"], **({"effect": row["effect"]} if "effect" in row else {}),
         }
         for row in frame.to_dict("records")
     ]  # fmt: skip
@@ -124,11 +124,13 @@ def show_pairs(about: Mapping[str, Any], frame: pd.DataFrame) -> Iterator[str]:
         yield f"no pairs: {_no_pairs(spaces)}"
         return
     one, other = frame.columns[:2]
-    rows = [(spaces[0], "", spaces[-1], "ρ", "PK", "smallest angle (°)")]
-    for row in frame.to_dict("records"):
-        numbers = (f"{row['rho']:.4f}", f"{row['pk']:.2f}", f"{row['angle_deg']:.2f}")
+    effects = "effect" in frame
+    rows = [(spaces[0], "", spaces[-1], "ρ", "PK", "smallest angle (°)", *(["effect (1e-3 nats)"] if effects else []))]
+    for row in _rows(frame):
+        numbers = [f"{row['rho']:.4f}", f"{row['pk']:.2f}", f"{row['angle_deg']:.2f}"]
+        numbers += [f"{1e3 * row['effect']:.3f}"] if effects else []
         rows.append((row[one], "–" if within else "→", row[other], *numbers))
-    yield from _aligned(rows, "rlrrrr")
+    yield from _aligned(rows, "rlr" + "r" * (len(rows[0]) - 3))
 
 
 def show_effects(about: Mapping[str, Any], frame: pd.DataFrame) -> Iterator[str]:

@@ -237,8 +237,8 @@ class ModelSpaces(MeasuredEffects):
         -------
         pandas.DataFrame
             ``writer`` and ``reader`` as ``layer.head``, such as ``4.11`` (within layers ``head`` and ``other_head``);
-            ``pk``; ``rho``; ``angle_deg``, the smallest principal angle in degrees. Fewer rows where there are fewer
-            pairs; none for a model of one layer across layers.
+            ``pk``; ``rho``; ``angle_deg``, the smallest principal angle in degrees; where the results hold them for
+            edges from writes to reads, ``effect`` in nats. Fewer rows where there are fewer pairs.
 
         Raises
         ------
@@ -259,7 +259,8 @@ class ModelSpaces(MeasuredEffects):
         name = check_spaces(spaces, self.kinds, self.name)
         check_count(k, "k", self.name)
         check_order(by, self.name)
-        return ranked_pairs(self.answers.geometry(name, fold, rank_rtol, leading), name, k, by)
+        geometry = self.answers.geometry(name, fold, rank_rtol, leading)
+        return ranked_pairs(geometry, name, k, by, self.answers.effects(name))
 
     def spectra(self, *, fold: bool | None = None, rank_rtol: float | None = None) -> pd.DataFrame:
         """Return how many directions every head's map uses.
