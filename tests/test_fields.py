@@ -124,7 +124,7 @@ MADE: dict[str, Callable[[list[LayerHeads]], dict[str, np.ndarray]]] = {
             **{
                 f"{kind}/{name}": np.zeros((5, 5, 4, SHAPE.n_heads(kind)))
                 for kind in "QKV"
-                for name in ("effect", "effect_exact_head", "absolute", "window_effect_sd")
+                for name in ("effect", "effect_second_order", "absolute", "window_effect_sd")
             },
             **{f"{kind}/gradient_norm": np.zeros((5, SHAPE.n_heads(kind))) for kind in "QKV"},
             "O/write_norm": np.zeros((5, 4)),
@@ -135,7 +135,7 @@ MADE: dict[str, Callable[[list[LayerHeads]], dict[str, np.ndarray]]] = {
         **{f"{role}_{of}": np.zeros(8, int) for role in ("writer", "reader") for of in ("layer", "head")},
         **{f"random_{role}_head": np.zeros(8, int) for role in ("writer", "reader")},
         **{name: np.zeros((8, 9)) for name in ("zero", "mean", "random_zero")},
-        **{name: np.zeros(8) for name in ("first_order", "exact_head")},
+        **{name: np.zeros(8) for name in ("first_order", "second_order")},
     },
     "attention": lambda _: {
         "identity": np.zeros((5, 4)),

@@ -113,11 +113,11 @@ _EFFECTS = (
     Field("{Y}/effect", _QUERY_TO, "nat", "A, the first-order effect of the edge on the mean loss" + _LATER),
     Field("{Y}/absolute", _QUERY_TO, "nat", "sum over tokens of the effect's absolute values" + _LATER),
     Field(
-        "{Y}/effect_exact_head",
+        "{Y}/effect_second_order",
         _QUERY_TO,
         "nat",
-        "A_head: the reader head's own output computed exactly without the write, first order from there; of the "
-        "edges of largest |A|, NaN for all others",
+        "A_2: the reader head computed exactly without the write, the loss to second order from there; of the edges of "
+        "largest |A|, NaN for all others",
     ),
     Field("{Y}/window_effect_sd", _QUERY_TO, "nat", "standard deviation (ddof = 1) of the windows' effects" + _LATER),
     Field("{Y}/gradient_norm", ("layer", "{Y}"), "nat", "root mean square norm of the loss' gradient at the read"),
@@ -256,7 +256,7 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("random_writer_head", ("edge",), "", "writer of a random edge of the same layers and kind"),
         Field("random_reader_head", ("edge",), "", "its reader"),
         Field("first_order", ("edge",), "nat", "effect A of the edge; ablation changes the loss by about -A"),
-        Field("exact_head", ("edge",), "nat", "A_head of the edge: the same with the reader head computed exactly"),
+        Field("second_order", ("edge",), "nat", "A_2 of the edge: to second order, with the reader head exact"),
         Field("zero", ("edge", "window"), "nat", "change of the window's loss without the write at this read"),
         Field("mean", ("edge", "window"), "nat", "the same with the write's mean over the window in its place"),
         Field("random_zero", ("edge", "window"), "nat", "change of the loss without the random edge"),

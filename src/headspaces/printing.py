@@ -141,9 +141,9 @@ def show_effects(about: Mapping[str, Any], frame: pd.DataFrame) -> Iterator[str]
     if frame.empty:
         yield "no edges: there is no later layer"
         return
-    rows = [("writer", "", "reader", "", "A", "head exact", "absolute", "ρ")]
+    rows = [("writer", "", "reader", "", "A", "A to 2nd order", "absolute", "ρ")]
     for row in _rows(frame):
-        effects = (f"{1e3 * row[name]:.3f}" for name in ("effect", "effect_exact_head", "absolute"))
+        effects = (f"{1e3 * row[name]:.3f}" for name in ("effect", "effect_second_order", "absolute"))
         rows.append((row["writer"], "→", row["reader"], row["kind"], *effects, f"{row['rho']:.4f}"))
     yield from _aligned(rows, "rlrlrrrr")
 

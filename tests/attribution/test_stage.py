@@ -9,9 +9,9 @@ from headspaces.activations.texts import Text
 from headspaces.activations.toy_model import ToyConfig, ToyModel, save_toy, train
 from headspaces.attribution.ablation import Edge
 from headspaces.attribution.cases import repeated_cases
-from headspaces.attribution.exact_head import exact_heads
 from headspaces.attribution.first_order import first_order
 from headspaces.attribution.running import open_running, running_toy
+from headspaces.attribution.second_order import second_order
 from headspaces.attribution.stage import ChosenEdge, Losses, ablation, attribution, choose_edges, losses
 from headspaces.weights.blocks import read_block
 from headspaces.weights.fetch import fetch_block
@@ -52,8 +52,8 @@ def test_the_strongest_key_edges_on_repeats_run_from_previous_token_to_induction
         assert previous[writer] > 0.5
         assert induction[reader] > 0.3
     assert values["loss_repeats"] < 0.1
-    assert np.isfinite(arrays["repeats/K/effect_exact_head"][0, 1].ravel()[order]).all()
-    assert np.isfinite(arrays["repeats/K/effect_exact_head"]).sum() == 3
+    assert np.isfinite(arrays["repeats/K/effect_second_order"][0, 1].ravel()[order]).all()
+    assert np.isfinite(arrays["repeats/K/effect_second_order"]).sum() == 3
 
 
 def test_the_toy_models_read_is_what_autograd_says():
@@ -109,11 +109,11 @@ def test_the_heads_of_the_strongest_edges_are_computed_exactly():
     arrays, _ = attribution(model, Losses({"text": CASES, "repeats": CASES[:1]}, {}), 2)
     for start, cases in (("", CASES), ("repeats/", CASES[:1])):
         for kind in "QKV":
-            sizes, exact = np.abs(arrays[f"{start}{kind}/effect"]), arrays[f"{start}{kind}/effect_exact_head"]
+            sizes, exact = np.abs(arrays[f"{start}{kind}/effect"]), arrays[f"{start}{kind}/effect_second_order"]
             places = np.argwhere(np.isfinite(exact))
             assert sizes[np.isfinite(exact)].min() == np.sort(sizes[np.isfinite(sizes)])[-2]
             edges = [Edge(kind, i, h, j, g) for i, j, h, g in places.tolist()]
-            expected = exact_heads(model, cases, edges).mean(axis=1)
+            expected = second_order(model, cases, edges).mean(axis=1)
             np.testing.assert_allclose(exact[np.isfinite(exact)], expected, rtol=1e-9)
 
 
@@ -153,8 +153,8 @@ def test_the_ablation_file_has_the_changes_of_its_edges():
     assert arrays["zero"].shape == arrays["mean"].shape == arrays["random_zero"].shape == (2, len(CASES))
     assert arrays["kind"].tolist() == [b"K", b"Q"]
     assert arrays["first_order"][0] == effects["K/effect"][0, 1, 1, 0]
-    heads = exact_heads(model, CASES, [one.edge for one in edges]).mean(axis=1)
-    np.testing.assert_array_equal(arrays["exact_head"], heads)
+    heads = second_order(model, CASES, [one.edge for one in edges]).mean(axis=1)
+    np.testing.assert_array_equal(arrays["second_order"], heads)
     assert (arrays["random_writer_head"].tolist(), arrays["random_reader_head"].tolist()) == ([2, 1], [1, 0])
     own = ablation(model, Losses({"text": CASES}, {}), effects, [ChosenEdge(edges[0].matched, "x", edges[0].edge)])
     np.testing.assert_allclose(own["zero"][0], arrays["random_zero"][0], rtol=1e-9)

@@ -14,10 +14,10 @@ from transformers import PreTrainedTokenizerFast
 
 import headspaces as hs
 from headspaces.attribution.ablation import Edge
-from headspaces.attribution.exact_head import exact_heads
 from headspaces.attribution.first_order import first_order
 from headspaces.attribution.prompts import prompt_cases
 from headspaces.attribution.running import open_running
+from headspaces.attribution.second_order import second_order
 from headspaces.command_line import main
 from headspaces.errors import InputError
 from headspaces.library.effects import _cases
@@ -73,7 +73,7 @@ def test_the_first_edges_have_their_heads_computed_exactly(folder, running):
         Edge(row["kind"], *map(int, row["writer"].split(".")), *map(int, row["reader"].split(".")))
         for row in frame.to_dict("records")
     ]
-    np.testing.assert_allclose(frame["effect_exact_head"], exact_heads(running, cases, edges)[:, 0], rtol=1e-4)
+    np.testing.assert_allclose(frame["effect_second_order"], second_order(running, cases, edges)[:, 0], rtol=1e-4)
     assert frame.attrs["measure"] == "mean difference of the answers' logits"
 
 

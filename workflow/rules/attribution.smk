@@ -21,14 +21,14 @@ rule attribution:
         "results/benchmarks/attribution/{model}.tsv"
     threads: threads_of("attribution")
     resources:
-        **request("attribution", exact_heads=SETTINGS["attribution"]["exact_heads"]),
+        **request("attribution", second_order=SETTINGS["attribution"]["second_order"]),
         network=1,
     params:
         checkpoint=checkpoint_path,
         windows=SETTINGS["activations"]["windows"],
         window_tokens=SETTINGS["activations"]["window_tokens"],
         seed=SETTINGS["seed"],
-        exact_heads=SETTINGS["attribution"]["exact_heads"],
+        second_order=SETTINGS["attribution"]["second_order"],
     script:
         "../scripts/attribution.py"
 

@@ -13,6 +13,6 @@ with job(snakemake.log[0], snakemake.threads):
     model = open_running(params.checkpoint or pinned(attributes), layers, name)
     text = load_text(inputs.text)
     chosen = losses(model, text, params.windows, params.window_tokens, params.seed, inputs.get("prompts") or None)
-    arrays, values = attribution(model, chosen, params.exact_heads)
+    arrays, values = attribution(model, chosen, params.second_order)
     own = {"model": name, "code_sha256": fingerprint(inputs.code), "dtype": "float32"}
     write_arrays(snakemake.output[0], "attribution", arrays, attributes | own | chosen.facts | values)

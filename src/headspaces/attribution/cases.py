@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from headspaces.activations.forward_pass import Windows
 
@@ -23,12 +24,24 @@ class Case:
     tokens: Int[np.ndarray, " token"]
     first: int = 1
 
+    @property
+    def n_predicted(self) -> int:
+        """Number of predictions that the measure is the mean loss of."""
+        return len(self.tokens) - self.first
+
     def measure(self, logits: Float[Tensor, "token vocabulary"]) -> Float[Tensor, ""]:
         """Give the mean loss in nats of predicting the tokens from the model's logits."""
-        targets = torch.from_numpy(self.tokens[self.first :]).to(logits.device)
-        if logits.dtype != torch.float64:
-            logits = logits.float()
-        return torch.nn.functional.cross_entropy(logits[self.first - 1 : -1], targets)
+        return functional.cross_entropy(self._predicting(logits), torch.from_numpy(self.tokens[self.first :]))
+
+    def sampled(self, logits: Float[Tensor, "token vocabulary"], draw: torch.Generator) -> Float[Tensor, ""]:
+        """Give the mean loss of predicting tokens that are drawn from the model's own predictions."""
+        predicting = self._predicting(logits)
+        drawn = torch.multinomial(predicting.detach().softmax(dim=-1), 1, generator=draw)[:, 0]
+        return functional.cross_entropy(predicting, drawn)
+
+    def _predicting(self, logits: Tensor) -> Float[Tensor, "predicted vocabulary"]:
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        return logits[self.first - 1 : -1]
 
 
 def text_cases(windows: Windows) -> list[Case]:

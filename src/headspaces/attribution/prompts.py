@@ -34,6 +34,11 @@ class Prompt(Case):
     correct: int = 0
     wrong: int = 0
 
+    @property
+    def n_predicted(self) -> int:
+        """None: a difference of logits is no loss of predictions."""
+        return 0
+
     def measure(self, logits: Float[Tensor, "token vocabulary"]) -> Float[Tensor, ""]:
         """Give the difference of the answers' logits after the prompt: the logarithm of the odds, in nats."""
         return logits[-1, self.correct] - logits[-1, self.wrong]

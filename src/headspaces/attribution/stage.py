@@ -18,10 +18,10 @@ from headspaces.activations.forward_pass import cut_windows
 from headspaces.activations.texts import Text
 from headspaces.attribution.ablation import MEAN, ZERO, Edge, ablate
 from headspaces.attribution.cases import Case, repeated_cases, text_cases
-from headspaces.attribution.exact_head import exact_heads
 from headspaces.attribution.first_order import first_order
 from headspaces.attribution.prompts import prompt_cases
 from headspaces.attribution.running import RunningModel
+from headspaces.attribution.second_order import second_order
 from headspaces.files import read_bytes
 from headspaces.spaces import READS
 
@@ -72,31 +72,31 @@ def prefix(loss: str) -> str:
     return "" if loss == TEXT else f"{loss}/"
 
 
-def attribution(model: RunningModel, chosen: Losses, n_exact: int) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+def attribution(model: RunningModel, chosen: Losses, n_second: int) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """All arrays of the attribution file, and its attributes ``loss_text`` and ``loss_repeats`` in nats per token.
 
     They are those of :func:`headspaces.attribution.first_order.first_order`, for the text as they are, for repeats
     under ``repeats/``, for prompts under ``prompts/`` (``loss_prompts`` is the mean difference of their logits), and
-    ``{X}/effect_exact_head``: A_head of the ``n_exact`` edges of each kind of largest ``|A|``, NaN for all others.
+    ``{X}/effect_second_order``: A_2 of the ``n_second`` edges of each kind of largest ``|A|``, NaN for all others.
     """
     arrays: dict[str, np.ndarray] = {}
     values: dict[str, float] = {}
     for loss, cases in chosen.cases.items():
         found, values[f"loss_{loss}"] = first_order(model, cases)
-        found |= _exact_heads_of_strongest(model, cases, found, n_exact)
+        found |= _second_order_of_strongest(model, cases, found, n_second)
         arrays |= {prefix(loss) + name: array for name, array in found.items()}
     return arrays, values
 
 
-def _exact_heads_of_strongest(
+def _second_order_of_strongest(
     model: RunningModel, cases: Sequence[Case], effects: Mapping[str, np.ndarray], n_edges: int
 ) -> dict[str, np.ndarray]:
     first = {kind: effects[f"{kind}/effect"] for kind in READS}
     edges = [edge for kind, values in first.items() for edge in strongest(kind, np.abs(values), n_edges)]
     arrays = {kind: np.full_like(values, np.nan) for kind, values in first.items()}
-    for edge, effect in zip(edges, exact_heads(model, cases, edges).mean(axis=1), strict=True):
+    for edge, effect in zip(edges, second_order(model, cases, edges).mean(axis=1), strict=True):
         arrays[edge.kind][edge.indices] = effect
-    return {f"{kind}/effect_exact_head": values for kind, values in arrays.items()}
+    return {f"{kind}/effect_second_order": values for kind, values in arrays.items()}
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,9 @@ def ablation(
     """All arrays of the ablation file: exact changes of the first loss that the model has, by edge and window.
 
     ``effects`` are the arrays of the attribution file. Returns ``kind``, ``chosen_by``, ``writer_layer``,
-    ``writer_head``, ``reader_layer``, ``reader_head``, ``first_order``, ``exact_head``; ``zero`` and ``mean``: without
-    the write, and with its mean in its place; ``random_writer_head``, ``random_reader_head`` and ``random_zero`` of the
-    matched edge.
+    ``writer_head``, ``reader_layer``, ``reader_head``, ``first_order``, ``second_order``; ``zero`` and ``mean``:
+    without the write, and with its mean in its place; ``random_writer_head``, ``random_reader_head`` and
+    ``random_zero`` of the matched edge.
     """
     loss, cases = next(iter(chosen.cases.items()))
     own = list(dict.fromkeys(one.edge for one in edges))
@@ -173,8 +173,8 @@ def ablation(
     arrays["first_order"] = np.array(
         [effects[f"{prefix(loss)}{one.edge.kind}/effect"][one.edge.indices] for one in edges]
     )
-    heads = dict(zip(own, exact_heads(model, cases, own).mean(axis=1), strict=True))
-    arrays["exact_head"] = np.array([heads[one.edge] for one in edges])
+    curved = dict(zip(own, second_order(model, cases, own).mean(axis=1), strict=True))
+    arrays["second_order"] = np.array([curved[one.edge] for one in edges])
     arrays["zero"] = np.stack([zero[one.edge] for one in edges])
     arrays["mean"] = np.stack([mean[one.edge] for one in edges])
     arrays["random_zero"] = np.stack([(zero | of_others)[one.matched] for one in edges])

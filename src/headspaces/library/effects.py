@@ -61,9 +61,9 @@ class MeasuredEffects:
         pandas.DataFrame
             ``writer`` and ``reader`` as ``layer.head``, the reader of a ``kind`` K or V a key-value head; ``effect``,
             A in nats: the measure changes by about -A when the write is removed from that read, to first order;
-            ``effect_exact_head``, the same with the reader head computed exactly; ``absolute``, the sum over tokens of
-            absolute values; ``rho`` of the two spaces. ``attrs`` hold what was measured: ``measure``, its ``value``
-            and ``n_cases``.
+            ``effect_second_order``, the same to second order with the reader head exact; ``absolute``, the sum over
+            tokens of absolute values; ``rho`` of the two spaces. ``attrs`` hold what was measured: ``measure``, its
+            ``value`` and ``n_cases``.
 
         Raises
         ------
@@ -135,8 +135,8 @@ def _strongest(
     """List the edges of largest size of A."""
     import pandas as pd
 
-    from headspaces.attribution.exact_head import exact_heads
     from headspaces.attribution.first_order import first_order
+    from headspaces.attribution.second_order import second_order
     from headspaces.attribution.stage import strongest
 
     arrays, value = first_order(model, cases)
@@ -150,12 +150,12 @@ def _strongest(
             "reader": f"{edge.reader_layer}.{edge.reader_head}",
             "kind": edge.kind,
             "effect": arrays[f"{edge.kind}/effect"][edge.indices],
-            "effect_exact_head": exact,
+            "effect_second_order": curved,
             "absolute": arrays[f"{edge.kind}/absolute"][edge.indices],
             "rho": rho[edge.kind][edge.indices],
         }
-        for edge, exact in zip(edges, exact_heads(model, cases, edges).mean(axis=1).tolist(), strict=True)
+        for edge, curved in zip(edges, second_order(model, cases, edges).mean(axis=1).tolist(), strict=True)
     ]
-    frame = pd.DataFrame(rows, columns=["writer", "reader", "kind", "effect", "effect_exact_head", "absolute", "rho"])
+    frame = pd.DataFrame(rows, columns=["writer", "reader", "kind", "effect", "effect_second_order", "absolute", "rho"])
     frame.attrs = {"value": value, "n_cases": len(cases)}
     return frame

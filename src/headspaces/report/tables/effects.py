@@ -40,7 +40,7 @@ def predictors(models: Sequence[ModelResults]) -> Table:
 
 def attribution_ablation(models: Sequence[ModelResults]) -> Table:
     """Exact effects of the strongest edges by each score beside the first order, and of matched random edges."""
-    columns = """model spaces writer_layer writer_head reader_layer reader_head chosen_by first_order exact_head
+    columns = """model spaces writer_layer writer_head reader_layer reader_head chosen_by first_order second_order
                  ablated ablated_mean random_reference"""
     rows: list[dict[str, Any]] = []
     notes = []
@@ -51,7 +51,7 @@ def attribution_ablation(models: Sequence[ModelResults]) -> Table:
             names = ("writer_layer", "writer_head", "reader_layer", "reader_head")
             row = {"model": model.name, "spaces": f"O{kind.decode()}", "chosen_by": arrays["chosen_by"][at].decode()}
             row |= {name: arrays[name][at].item() for name in names}
-            row |= {name: arrays[name][at] for name in ("first_order", "exact_head")}
+            row |= {name: arrays[name][at] for name in ("first_order", "second_order")}
             rows.append(row | {"ablated": ablated[at], "ablated_mean": mean[at], "random_reference": reference[at]})
     frame = tidy(columns, rows)
     for (name, spaces), part in frame.groupby(["model", "spaces"], sort=False):
@@ -63,7 +63,7 @@ def _agreement(part: pd.DataFrame) -> str:
     """Say how both estimates of different edges agree with the exact change."""
     once = part.drop_duplicates(["writer_layer", "writer_head", "reader_layer", "reader_head"])
     said = []
-    for column, name in (("first_order", "first order"), ("exact_head", "exact head")):
+    for column, name in (("first_order", "first order"), ("second_order", "second order")):
         signs = int(np.sum(once[column].to_numpy() * once["ablated"].to_numpy() < 0))
         sizes = once[column].abs().corr(once["ablated"].abs(), method="spearman") if len(once) > 2 else np.nan
         spearman = f", Spearman of the sizes {sizes:.2f}" if np.isfinite(sizes) else ""

@@ -1,13 +1,15 @@
-"""Effects of chosen edges with the reader head computed exactly: what removing a write does to the head's own output.
+"""Effects of chosen edges to second order: what removing a write does to the reader head, exactly, then to the loss.
 
-The first order follows the gradient through the norm, the scores and the softmax, which bend on the way. Here the
-reader's attention runs again without the write at one read, and only what its output changes by meets a gradient:
+The first order follows the gradient through the norm, the scores and the softmax, which bend on the way, and leaves out
+that a trained model's loss curves upwards. Here the reader's attention runs again without the write at one read; what
+its heads give changes by ``Delta``, exactly, and the mean loss of ``T`` predicted tokens by
 
-    A_head = - sum over tokens of <z'(t) - z(t), dL/dz(t)>,
+    -A_2 = <Delta, g> + T / 2 mean over s of <Delta, g_s>^2.
 
-where ``z`` is what the layer's heads give before the output's map, and ``z'`` the same without the write at this read.
-So the norm, the pattern and its saturation are exact, and what comes after the head is first order. An edge costs one
-run of one layer's attention instead of the rest of the model.
+``g`` is the gradient at what the heads give; ``g_s`` the same of the loss on tokens that are drawn from the model's own
+predictions. The second term estimates the Gauss-Newton curvature, which for a cross-entropy is the Fisher information
+of the predictions. An edge costs one run of one layer's attention instead of the rest of the model; the curvature of
+all edges two backward passes more. A measure that is no loss of predictions has no such term.
 """
 
 from __future__ import annotations
@@ -27,11 +29,17 @@ from headspaces.attribution.ablation import Edge, instead, without, writes_of
 from headspaces.attribution.cases import Case
 from headspaces.attribution.running import RunningModel
 
+N_SAMPLES = 2
+"""Times that all tokens of a sequence are drawn: over eight windows the curvature is known to about a third."""
 
-def exact_heads(model: RunningModel, cases: Sequence[Case], edges: Sequence[Edge]) -> Float[np.ndarray, "edge case"]:
-    """Effects A_head of edges on every case's measure, of the same sign and unit as the first order.
 
-    Raises :class:`InputError` as :func:`headspaces.attribution.first_order.first_order` does.
+def second_order(
+    model: RunningModel, cases: Sequence[Case], edges: Sequence[Edge], n_samples: int = N_SAMPLES
+) -> Float[np.ndarray, "edge case"]:
+    """Effects A_2 of edges on every case's measure, of the same sign and unit as the first order.
+
+    The tokens that are drawn are the same at every call. Raises :class:`InputError` as
+    :func:`headspaces.attribution.first_order.first_order` does.
     """
     order = sorted(range(len(edges)), key=lambda number: edges[number].reader_layer)
     layers = {layer: _Attention(model, layer) for layer in sorted({edge.reader_layer for edge in edges})}
@@ -43,17 +51,35 @@ def exact_heads(model: RunningModel, cases: Sequence[Case], edges: Sequence[Edge
                 hooks.enter_context(model.watching(watched))
                 for attention in layers.values():
                     attention.listen(hooks)
-                case.measure(model.run(case.tokens)).backward()  # type: ignore[no-untyped-call]
+                logits = model.run(case.tokens)
+            _take_gradients(list(layers.values()), case, logits, n_samples, seed=number)
             writes = writes_of(model, watched, {edge.writer for edge in edges})
             for layer, group in groupby(order, key=lambda at: edges[at].reader_layer):
                 for at in group:
-                    found[at, number] = layers[layer].effect(edges[at], writes[edges[at].writer])
+                    first, *drawn = layers[layer].products(edges[at], writes[edges[at].writer])
+                    found[at, number] = -first - case.n_predicted / 2 * np.mean(np.square(drawn or 0.0))
                     bar.update()
     return found
 
 
+def _take_gradients(layers: Sequence[_Attention], case: Case, logits: Tensor, n_samples: int, seed: int) -> None:
+    """Give every layer the gradients, at what its heads give, of the measure and of the loss on drawn tokens."""
+    draw = torch.Generator().manual_seed(seed)
+    measures = [case.measure(logits)]
+    measures += [case.sampled(logits, draw) for _ in range(n_samples if case.n_predicted else 0)]
+    leaves = [layer.leaf for layer in layers]
+    for layer in layers:
+        layer.gradients = []
+    for left, measure in zip(reversed(range(len(measures))), measures, strict=True):
+        for layer, gradient in zip(layers, torch.autograd.grad(measure, leaves, retain_graph=left > 0), strict=True):
+            layer.gradients.append(gradient)
+
+
 class _Attention:
-    """The attention of one layer: what it was called with, what its heads gave, and the measure's gradient there."""
+    """The attention of one layer: what it was called with, what its heads gave, and the gradients there."""
+
+    leaf: Tensor
+    gradients: list[Tensor]
 
     def __init__(self, model: RunningModel, layer: int) -> None:
         name, _, output = model.output_name(layer).rpartition(".")
@@ -85,10 +111,8 @@ class _Attention:
             hooks.callback(self.reads.norm.register_forward_pre_hook(keep_stream).remove)
 
     @torch.no_grad()
-    def effect(self, edge: Edge, write: Float[Tensor, "token d_model"]) -> float:
-        """Give A_head of an edge into this layer."""
-        if self.leaf.grad is None:  # nothing that is measured depends on the layer
-            return 0.0
+    def products(self, edge: Edge, write: Float[Tensor, "token d_model"]) -> list[float]:
+        """Multiply what the heads' output changes by, without a write at one read, with every gradient."""
         seen: list[Tensor] = []
 
         def output(z: Tensor) -> Tensor:
@@ -102,4 +126,5 @@ class _Attention:
                 self.reads.norm(self.stream)
             args, kwargs = self.call
             self.module(*args, **kwargs)
-        return -float(((seen[0] - self.z).double() * self.leaf.grad).sum())
+        change = (seen[0] - self.z).double()
+        return [float((change * gradient).sum()) for gradient in self.gradients]
