@@ -8,6 +8,7 @@ from scipy import stats
 from scipy.linalg import subspace_angles
 
 from headspaces.errors import InputError
+from headspaces.geometry.bases import orthonormal_bases
 from headspaces.geometry.closest_pair import pairs_within
 from headspaces.geometry.pairs import layer_overlaps
 from headspaces.geometry.statistics import (
@@ -21,6 +22,7 @@ from headspaces.geometry.statistics import (
 from headspaces.nulls.draws import generator, reassigned, rotated
 from headspaces.nulls.samples import NullRun, null_shard, random_reference
 from headspaces.nulls.shards import Shard, merge_shards, shard_attributes
+from headspaces.nulls.swap_run import SwapRun
 from headspaces.spaces import Shape
 
 NULLS = {"rotation": rotated, "reassignment": reassigned}
@@ -136,6 +138,24 @@ def test_scale_and_float32(null, small):
     for name, array in null_shard(single, null, range(2)).items():
         assert array.dtype == exact[name].dtype
         np.testing.assert_allclose(array, exact[name], atol=1e-2 if name.endswith("angle") else 1e-5)
+
+
+@pytest.mark.parametrize("null", [*NULLS, "swap"])
+def test_float32_moves_no_statistic_by_a_hundredth_of_its_noise(null):
+    """Of heads whose singular values fall by a thousand, as learnt ones do: so small models are sampled in it, too."""
+    shape = Shape(n_layers=3, d_model=96, n_query_heads=6, n_kv_heads=6, d_head=16)
+    maps = {which: factors * np.logspace(0, -3, 16) for which, factors in weights(shape, "OQ").items()}
+    if null == "swap":
+        maps = {which: orthonormal_bases(factors).basis for which, factors in maps.items()}
+    kind_of_run = SwapRun if null == "swap" else NullRun
+    run = kind_of_run(lambda layer, kind: maps[layer, kind], shape, "OQ", "model", 7)
+    exact = null_shard(run, null, range(20))
+    single = null_shard(dataclasses.replace(run, dtype="float32"), null, range(20))
+    for name, array in exact.items():
+        # The swap null keeps means: what they move by is rounding in either arithmetic.
+        noise = np.maximum(array.std(axis=0), 1e-4)
+        moved = np.abs(single[name] - array).max(axis=0) / noise
+        assert np.nanmax(moved) < 1e-2, name
 
 
 @pytest.mark.parametrize("null", NULLS)

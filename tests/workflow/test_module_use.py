@@ -89,5 +89,5 @@ def test_another_workflow_uses_this_one_as_a_module(clone, other):
 
 def test_the_study_s_page_is_a_target_of_the_other_workflow(other):
     planned = run(other, "-n", "results/report/other/report.html")
-    for rule in ("null_shard", "affinity", "table", "figure", "report_page"):
+    for rule in ("null_shard", "affinity", "tables_overlaps", "figures_overlaps", "report_page"):
         assert f"rule {rule}:" in planned

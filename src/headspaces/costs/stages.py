@@ -27,8 +27,7 @@ def _weights(model: Model, _work: Workload) -> Cost:
     They stream through; packed ones are unpacked to float32 one at a time. Two bytes a number is what checkpoints have,
     four after unpacking. The network sets the time; the operations stand for checksums, 30 a byte.
     """
-    packed = model.source.startswith("wheel:") or model.source.endswith(".gguf")
-    size, disk = Size(model), model.bases_bytes / 8 * (4 if packed else 2)
+    size, disk = Size(model), model.bases_bytes / 8 * (4 if model.packed else 2)
     return Cost(PROCESS / 2 + 2 * size.panel, disk, 30 * disk, len(model.blocks), size.block_share)
 
 
