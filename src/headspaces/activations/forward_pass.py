@@ -98,7 +98,7 @@ def load_model(checkpoint: str, where: str) -> tuple[Any, Any]:
 def unpack(checkpoint: str, folder: str, where: str) -> None:
     """Write a model and its tokenizer in float32, as a folder that opens in a moment.
 
-    ``checkpoint`` and ``where`` are those of :func:`load_model`, which then loads the folder as it loads the checkpoint.
+    ``checkpoint`` and ``where`` are those of :func:`load_model`, which loads the folder as it loads the checkpoint.
     """
     model, tokenizer = load_model(checkpoint, where)
     Path(folder).mkdir(parents=True, exist_ok=True)
