@@ -85,7 +85,7 @@ class Model:
 
     @property
     def scores_dtype(self) -> str:
-        """Arithmetic of the scores of pairs: float32 for a large model."""
+        """Arithmetic of the scores of pairs, and of swaps, which are not continuous: float32 for a large model."""
         return "float64" if self.bases_bytes < SMALL_BYTES else "float32"
 
     @property

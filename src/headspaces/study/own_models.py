@@ -70,7 +70,7 @@ def own_model(source: str, headers: Headers | None = None, checkpoint: str = "")
     return replace(
         model,
         activations="yes" if runs else "",
-        # No statistic of a null sample moves by a tenth of its own noise (tests/nulls/test_samples.py).
+        # It moves no statistic of RW's null models by a thousandth of their noise (tests/nulls/test_samples.py).
         nulls_dtype="float32",
         bases_dtype="float64" if model.bases_bytes < 8 * SMALL_BYTES else "float32",
     )
