@@ -1,4 +1,4 @@
-"""The workflow inside another one, as a module, and from a clone whose path has a space in it."""
+"""The workflow inside another one, as a module, and from a clone whose path has a space and brackets in it."""
 
 import os
 import shutil
@@ -55,7 +55,7 @@ def run(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("elsewhere") / "a clone"
+    folder = tmp_path_factory.mktemp("elsewhere") / "a clone [old]"
     for name in ("workflow", "config", "src"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     shutil.copy(ROOT / "Snakefile", folder)
