@@ -39,7 +39,7 @@ format: $(READY)
 	$(BIN)/snakefmt Snakefile workflow
 
 bench: $(READY)  ## speeds as ratios, in one run
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --page
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv

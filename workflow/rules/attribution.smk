@@ -10,7 +10,7 @@ rule attribution:
     input:
         prompts=SETTINGS["attribution"].get("prompts", []),
         text=f"results/texts/{TEXT}.json",
-        checkpoint=made_checkpoint,
+        checkpoint=run_files,
         weights=blocks("weights", "safetensors"),
         code=code_of("attribution"),
     output:
@@ -24,7 +24,7 @@ rule attribution:
         **request("attribution", second_order=SETTINGS["attribution"]["second_order"]),
         network=1,
     params:
-        checkpoint=checkpoint_path,
+        checkpoint=run_path,
         windows=SETTINGS["activations"]["windows"],
         window_tokens=SETTINGS["activations"]["window_tokens"],
         seed=SETTINGS["seed"],
@@ -37,7 +37,7 @@ rule ablation:
     """Take the strongest edges out of the model, one by one."""
     input:
         text=f"results/texts/{TEXT}.json",
-        checkpoint=made_checkpoint,
+        checkpoint=run_files,
         weights=blocks("weights", "safetensors"),
         attribution="results/attribution/{model}.h5",
         overlaps="results/overlaps/{model}.h5",
@@ -53,7 +53,7 @@ rule ablation:
         **request("ablation", edges=SETTINGS["attribution"]["ablated"]),
         network=1,
     params:
-        checkpoint=checkpoint_path,
+        checkpoint=run_path,
         windows=SETTINGS["activations"]["windows"],
         window_tokens=SETTINGS["activations"]["window_tokens"],
         seed=SETTINGS["seed"],
