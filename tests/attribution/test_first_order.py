@@ -130,6 +130,17 @@ def test_only_the_tokens_that_count_are_predicted():
     assert np.isnan(found["Q/window_effect_sd"]).all()  # of a single case
 
 
+def test_sequences_that_run_at_once_do_not_see_each_other(monkeypatch):
+    """One after the other and together, with one of another length between: the same numbers."""
+    model, other = running_tiny("bloom"), Case(CASES[1].tokens[:7])
+    together, value = first_order(model, [*CASES, other, CASES[0]])
+    monkeypatch.setattr("headspaces.attribution.cases.BATCH_TOKENS", 1)
+    apart, single = first_order(model, [*CASES, other, CASES[0]])
+    assert value == pytest.approx(single, rel=1e-12)
+    for name, values in apart.items():
+        np.testing.assert_allclose(together[name], values, rtol=1e-6, atol=1e-12)
+
+
 def test_only_later_reads_have_effects():
     found, _ = first_order(running_tiny("qwen2"), CASES[:1])
     for kind in "QKV":

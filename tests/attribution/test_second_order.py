@@ -113,6 +113,14 @@ def test_it_is_nearer_to_exact_ablation_than_the_first_order():
     assert np.mean(heads) < 0.5 * np.mean(first)
 
 
+@pytest.mark.parametrize("name", ["bloom", "gpt_neox", "falcon-multiquery"])
+def test_sequences_that_run_at_once_do_not_see_each_other(name, monkeypatch):
+    model, edges = running_tiny(name), [Edge(kind, 0, 1, 1, 0) for kind in KINDS]
+    together = second_order(model, CASES, edges, 0)
+    monkeypatch.setattr("headspaces.attribution.cases.BATCH_TOKENS", 1)
+    np.testing.assert_allclose(together, second_order(model, CASES, edges, 0), rtol=1e-6, atol=1e-12)
+
+
 def test_nothing_is_left_of_it_in_the_model():
     model = running_tiny("llama")
     before = model.run(CASES[0].tokens).detach()

@@ -137,7 +137,7 @@ def writes_of(
 
 
 @contextmanager
-def without(reads: LayerReads, edge: Edge, taken: Float[Tensor, "token d_model"]) -> Iterator[None]:
+def without(reads: LayerReads, edge: Edge, taken: Float[Tensor, "*sequence token d_model"]) -> Iterator[None]:
     """Take something from what one read sees of the residual stream."""
     name, rows = reads.places[edge.kind]
     module, own = reads.modules[name], torch.from_numpy(rows[edge.reader_head])

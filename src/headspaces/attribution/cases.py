@@ -6,7 +6,9 @@ predict.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -15,6 +17,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from headspaces.activations.forward_pass import Windows
+
+BATCH_TOKENS = 512
+"""Tokens of sequences that are run at once, unless one has more."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,14 @@ class Case:
     def _predicting(self, logits: Tensor) -> Float[Tensor, "predicted vocabulary"]:
         logits = logits if logits.dtype == torch.float64 else logits.float()
         return logits[self.first - 1 : -1]
+
+
+def batches(cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
+    """Put neighbours of one length together, to be run at once: small products leave threads waiting for each other."""
+    for (n_tokens, _), same in groupby(cases, key=lambda case: (len(case.tokens), case.n_predicted)):
+        of_length = list(same)
+        step = max(1, BATCH_TOKENS // n_tokens)
+        yield from (of_length[start : start + step] for start in range(0, len(of_length), step))
 
 
 def text_cases(windows: Windows) -> list[Case]:

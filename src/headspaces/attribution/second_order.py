@@ -26,7 +26,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from headspaces.attribution.ablation import Edge, instead, without, writes_of
-from headspaces.attribution.cases import Case
+from headspaces.attribution.cases import Case, batches
 from headspaces.attribution.running import RunningModel
 
 N_SAMPLES = 2
@@ -44,29 +44,41 @@ def second_order(
     order = sorted(range(len(edges)), key=lambda number: edges[number].reader_layer)
     layers = {layer: _Attention(model, layer) for layer in sorted({edge.reader_layer for edge in edges})}
     found = np.zeros((len(edges), len(cases)))
+    if not edges:
+        return found
     with tqdm(total=len(cases) * len(edges), desc="heads", unit="edge", mininterval=5) as bar:
-        for number, case in enumerate(cases):
+        done = 0
+        for batch in batches(cases):
             watched = model.watched()
             with ExitStack() as hooks:
                 hooks.enter_context(model.watching(watched))
                 for attention in layers.values():
                     attention.listen(hooks)
-                logits = model.run(case.tokens)
-            _take_gradients(list(layers.values()), case, logits, n_samples, seed=number)
+                logits = model.run_all(np.stack([case.tokens for case in batch]))
+            _take_gradients(list(layers.values()), batch, logits, n_samples, seed=done)
             writes = writes_of(model, watched, {edge.writer for edge in edges})
             for layer, group in groupby(order, key=lambda at: edges[at].reader_layer):
                 for at in group:
                     first, *drawn = layers[layer].products(edges[at], writes[edges[at].writer])
-                    found[at, number] = -first - case.n_predicted / 2 * np.mean(np.square(drawn or 0.0))
-                    bar.update()
+                    curvature = batch[0].n_predicted / 2 * np.square(drawn).mean(axis=0) if drawn else 0.0
+                    found[at, done : done + len(batch)] = -first - curvature
+                    bar.update(len(batch))
+            done += len(batch)
     return found
 
 
-def _take_gradients(layers: Sequence[_Attention], case: Case, logits: Tensor, n_samples: int, seed: int) -> None:
+def _take_gradients(
+    layers: Sequence[_Attention], batch: Sequence[Case], logits: Tensor, n_samples: int, seed: int
+) -> None:
     """Give every layer the gradients, at what its heads give, of the measure and of the loss on drawn tokens."""
     draw = torch.Generator().manual_seed(seed)
-    measures = [case.measure(logits)]
-    measures += [case.sampled(logits, draw) for _ in range(n_samples if case.n_predicted else 0)]
+    each = list(zip(batch, logits, strict=True))
+    # Sequences do not see each other, so that the gradients of a sum are each one's own.
+    measures = [torch.stack([case.measure(one) for case, one in each]).sum()]
+    measures += [
+        torch.stack([case.sampled(one, draw) for case, one in each]).sum()
+        for _ in range(n_samples if batch[0].n_predicted else 0)
+    ]
     leaves = [layer.leaf for layer in layers]
     for layer in layers:
         layer.gradients = []
@@ -111,7 +123,7 @@ class _Attention:
             hooks.callback(self.reads.norm.register_forward_pre_hook(keep_stream).remove)
 
     @torch.no_grad()
-    def products(self, edge: Edge, write: Float[Tensor, "token d_model"]) -> list[float]:
+    def products(self, edge: Edge, write: Float[Tensor, "token d_model"]) -> list[Float[np.ndarray, " case"]]:
         """Multiply what the heads' output changes by, without a write at one read, with every gradient."""
         seen: list[Tensor] = []
 
@@ -120,11 +132,11 @@ class _Attention:
             return self.written  # what comes of it is not asked for
 
         with ExitStack() as hooks:
-            hooks.enter_context(without(self.reads, edge, write))
+            hooks.enter_context(without(self.reads, edge, write.reshape(*self.z.shape[:-1], -1)))
             hooks.enter_context(instead(self.output, output))
             if self.reads.norm is not None:
                 self.reads.norm(self.stream)
             args, kwargs = self.call
             self.module(*args, **kwargs)
         change = (seen[0] - self.z).double()
-        return [float((change * gradient).sum()) for gradient in self.gradients]
+        return [(change * gradient).flatten(1).sum(dim=1).numpy() for gradient in self.gradients]
