@@ -73,8 +73,8 @@ class MeasuredEffects:
 
         Examples
         --------
-        >>> model = hs.load("SmolLM2-135M-Instruct")  # doctest: +SKIP
-        >>> model.effects("python:pydoc_data.topics", k=3).round(4)  # doctest: +SKIP
+        >>> model = hs.load("hub:HuggingFaceTB/SmolLM2-135M")  # doctest: +SKIP
+        >>> frame = model.effects("notes.txt", k=10, windows=4)  # doctest: +SKIP
         """
         check_count(k, "k", self.heads.name)
         checkpoint = _checkpoint(self.heads, text, prompts)
