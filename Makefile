@@ -49,7 +49,7 @@ $(READY): requirements.lock pyproject.toml
 
 lock:  ## write requirements.lock anew from pyproject.toml, in a clean environment
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --quiet torch==2.13.0 "setuptools>=77" wheel ".[dev,slurm]"
+	.venv-lock/bin/python -m pip install --quiet torch==2.13.0 "setuptools>=77" wheel ".[dev,docs,slurm]"
 	.venv-lock/bin/python -m pip freeze --all --exclude headspaces --exclude pip | sed 's/^torch==.*/torch==2.13.0/' > requirements.lock
 	rm -rf .venv-lock
 
