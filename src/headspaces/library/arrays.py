@@ -86,7 +86,8 @@ def projection_kernel(U: ArrayLike, V: ArrayLike) -> Any:
     Returns
     -------
     float or array
-        From 0 to the smaller rank, but for rounding; ``(n, m)`` where a stack came in, one space counting as a stack of one. No units.
+        From 0 to the smaller rank, but for rounding; ``(n, m)`` where a stack came in, one space counting as a stack
+        of one. No units.
 
     Raises
     ------
