@@ -250,7 +250,7 @@ def test_matrices_need_a_shape(stacks: dict[str, np.ndarray], model: hs.ModelSpa
         (
             {"O": np.ones((1, 1, 2, 1)), "K": np.zeros((1, 0, 2, 1))},
             {},
-            "K has the shape .*; expected no axis of length 0",
+            "K has the shape .*; expected no length of 0",
         ),
         ({"O": np.zeros((1, 1, 2, 1))}, {"norm": "batch"}, "norm is 'batch', expected layernorm, rmsnorm or none"),
         (

@@ -1,8 +1,9 @@
 """Models of TransformerLens beside the library's reading of them; run by itself, with TransformerLens on the path.
 
-Prints JSON: for every model and precision, the largest difference of a projection kernel, and of an overlap from what the
-saved folder gives.
+Prints JSON: for every model and precision, the largest difference of a projection kernel, and of an overlap from what
+the saved folder gives.
 """
+# ruff: noqa: E402, S106 - stand-ins come before what imports them; tokens are no passwords
 
 import json
 import sys

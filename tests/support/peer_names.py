@@ -95,7 +95,8 @@ def attention_head_subspace_affinity(
     widths = [rank or array.shape[3] for array in arrays.values()]
     return HeadAffinityResult(
         model=found, spaces=spaces, settings=settings, scores=scores, normalized=scores / np.sqrt(np.prod(widths)),
-        valid_mask=valid.contiguous(), source_layer_indices=layers, target_layer_indices=layers, source_head_kind="query",
-        target_head_kind="query" if target_role == "Q" else "kv", source_ranks=measured[source_role],
-        target_ranks=measured[target_role], source_rank=widths[0], target_rank=widths[1], rtol=rtol,
+        valid_mask=valid.contiguous(), source_layer_indices=layers, target_layer_indices=layers,
+        source_head_kind="query", target_head_kind="query" if target_role == "Q" else "kv",
+        source_ranks=measured[source_role], target_ranks=measured[target_role], source_rank=widths[0],
+        target_rank=widths[1], rtol=rtol,
     )  # fmt: skip
