@@ -7,7 +7,7 @@ SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 # Threads come from the tests' processes; the linear algebra inside each has one.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo paper test test-slow test-campaigns test-slurm lint bench format lock clean
+.PHONY: demo paper test test-slow test-campaigns test-slurm lint bench docs format lock clean
 
 demo: $(READY)  ## the pipeline on a trained model of 135M parameters, fetched with pip
 	$(SNAKEMAKE) --configfile config/demo.yaml
@@ -40,6 +40,9 @@ format: $(READY)
 
 bench: $(READY)  ## speeds as ratios, in one run
 	$(BIN)/python -m benchmarks
+
+docs: $(READY)  ## the site, in docs/_build/html, offline; its notebooks run on what the demo made
+	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build/html
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
