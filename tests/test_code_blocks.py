@@ -39,9 +39,9 @@ BY_LANGUAGE = {
 
 BY_START = {
     "import headspaces as hs\nfrom transformer_lens": "test_peer.py::test_its_models_have_its_kernel",
-    "SLURM's accounting cannot be asked": "test_profiles.py::test_a_run_without_accounting_ends_when_the_queue_is_asked",
+    "SLURM's accounting cannot": "test_profiles.py::test_a_run_without_accounting_ends_when_the_queue_is_asked",
     "A = Σ_t <u(t), g(t)>": "test_first_order.py::test_effects_are_those_of_autograd_with_every_read_its_own_leaf",
-    "snakemake --cores N --config 'series=\"hub:": "test_series_runs.py::test_revisions_of_a_repository_are_fetched_once",
+    "snakemake --cores N --config 'series=\"": "test_series_runs.py::test_revisions_of_a_repository_are_fetched_once",
     "headspaces run FOLDER head_classes=gpt2-ioi published_as=gpt2": "test_pk_report.py::test_under_another_name_every",
     "headspaces run training/study.yaml": "test_config_readme.py::test_the_example_study_runs_dry",
 }
@@ -151,7 +151,7 @@ def test_the_readme_s_library_runs(folder: Path) -> None:
 def test_the_example_of_head_classes_is_read(tmp_path: Path) -> None:
     (table,) = [block for block in indented(ROOT / "config" / "README.md") if block.startswith("class\t")]
     (tmp_path / "classes.tsv").write_text(table + "\n", encoding="utf-8")
-    assert read_head_classes(tmp_path / "classes.tsv").of_head[4, 11] == "Previous Token"
+    assert read_head_classes(tmp_path / "classes.tsv").names[4, 11] == "Previous Token"
 
 
 def test_the_pairs_that_pages_print_are_gpt2s(gpt2_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
