@@ -39,6 +39,8 @@ BY_LANGUAGE = {
 
 BY_START = {
     "import headspaces as hs\nfrom transformer_lens": "test_peer.py::test_its_models_have_its_kernel",
+    "pip install .": "test_packaging.py::test_the_library_works_in_an_empty_environment",
+    "pip install '.[run": "test_packaging.py::test_the_library_needs_nothing_heavy",
     "SLURM's accounting cannot": "test_profiles.py::test_a_run_without_accounting_ends_when_the_queue_is_asked",
     "A = Σ_t <u(t), g(t)>": "test_first_order.py::test_effects_are_those_of_autograd_with_every_read_its_own_leaf",
     "snakemake --cores N --config 'series=\"": "test_series_runs.py::test_revisions_of_a_repository_are_fetched_once",
