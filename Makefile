@@ -39,7 +39,7 @@ format: $(READY)
 	$(BIN)/snakefmt Snakefile workflow
 
 bench: $(READY)  ## speeds as ratios, in one run
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --page
 
 docs: $(READY)  ## the site, in docs/_build/html, offline; its notebooks run on what the demo made
 	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build/html
