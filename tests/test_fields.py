@@ -119,7 +119,7 @@ MADE: dict[str, Callable[[list[LayerHeads]], dict[str, np.ndarray]]] = {
     "activations": activations,
     "attribution": lambda _: {
         start + name: values
-        for start in ("", "repeats/")
+        for start in ("", "repeats/", "prompts/")
         for name, values in {
             **{
                 f"{kind}/{name}": np.zeros((5, 5, 4, SHAPE.n_heads(kind)))
