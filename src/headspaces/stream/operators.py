@@ -89,9 +89,7 @@ def head_purity(factors: Float[np.ndarray, "head d_model d_head"]) -> Float[np.n
     return purity
 
 
-def rotated_sd(
-    writer: Float[np.ndarray, "*pairs"], reader: Float[np.ndarray, "*pairs"], d_model: int
-) -> Float[np.ndarray, "*pairs"]:
+def rotated_sd(writer: Float[np.ndarray, ...], reader: Float[np.ndarray, ...], d_model: int) -> Float[np.ndarray, ...]:
     """Give the standard deviation of a pair's score under random rotation of one operator, from both purities.
 
     For symmetric A and B and R uniform in the orthogonal group (Haar), ``<A, R B R^T>`` has the mean ``tr A tr B / D``
@@ -100,5 +98,4 @@ def rotated_sd(
     where every operator has a rotation of its own.
     """
     beyond = np.maximum(writer - 1 / d_model, 0) * np.maximum(reader - 1 / d_model, 0)
-    sd: np.ndarray = d_model * np.sqrt(2 * beyond / ((d_model - 1) * (d_model + 2)))
-    return sd
+    return np.asarray(d_model * np.sqrt(2 * beyond / ((d_model - 1) * (d_model + 2))))
