@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from tqdm import tqdm
@@ -18,7 +18,7 @@ from headspaces.stream.strongest import StrongestNeurons, strongest_tokens
 
 def whole_stream(
     parts: StreamParts,
-    read_heads: Callable[[], Iterable[LayerHeads]],
+    heads: Iterable[LayerHeads],
     bases: Mapping[str, np.ndarray],
     dtype: str = "float64",
 ) -> dict[str, np.ndarray]:
@@ -28,8 +28,8 @@ def whole_stream(
     ----------
     parts
         The embedding, MLPs and unembedding.
-    read_heads
-        Reads the heads of all layers in order.
+    heads
+        The heads of all layers in order, taken one by one.
     bases
         Orthonormal bases of their spaces by kind, ``(layer, head, d_model, d_head)``.
     dtype
@@ -52,7 +52,7 @@ def whole_stream(
         neurons.add_layer(layer, rows)
     writers, readers = (Dense.of({e: two[:2] for e, two in ends.items()}, mlps, own, dtype) for own in ("EXM", "GIU"))
     mlps.clear()
-    arrays = stream_scores(parts.shape, read_heads(), bases, writers, readers, parallel=parallel) | neurons.arrays()
+    arrays = stream_scores(parts.shape, heads, bases, writers, readers, parallel=parallel) | neurons.arrays()
     for letter, kinds in (("E", READS), ("U", "O")):
         if letter in ends and (chosen := {kind: bases[kind] for kind in kinds if kind in bases}):
             arrays |= strongest_tokens(parts.end_rows(letter), ends[letter][2], chosen)

@@ -6,14 +6,18 @@ error.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from headspaces.errors import InputError
 from headspaces.weights.formats.dtypes import check_supported
 from headspaces.weights.headers import Headers, TensorHeader
-from headspaces.weights.interpretation import hugging_face_names
+from headspaces.weights.headers_file import load_headers
+from headspaces.weights.interpretation import hugging_face_names, interpretation_sum
 from headspaces.weights.layouts import find_layout
 from headspaces.weights.packed import with_scales
 from headspaces.weights.stream_layouts import find_stream_row
@@ -138,3 +142,13 @@ def _check_shape(row: StreamRow, headers: Headers, name: str, shape: tuple[int, 
             f"{headers.source}: tensor {name!r} has the shape {list(shape)}, expected {d_model} residual dimensions: "
             "the embedding of another width, or a broken checkpoint; leave stream false"
         )
+
+
+def stream_interpretation_of(path: str | Path) -> str:
+    """Sum of how the stream of a headers file is understood now; empty where there is none yet, else why it is not."""
+    try:
+        stream = stream_headers(load_headers(path)) if Path(path).is_file() else None
+    except InputError as error:
+        return str(error)
+    decided = stream and [stream.row.to_json(), interpretation_sum(stream.headers)]
+    return hashlib.sha256(json.dumps(decided).encode()).hexdigest() if decided else ""
