@@ -289,6 +289,7 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("tokens/{X}/token", ("layer", "{X}", "top"), "", "token that is read, or for O written"),
         Field("tokens/{X}/text", ("layer", "{X}", "top"), "", "its text, UTF-8"),
         Field("tokens/{X}/share", ("layer", "{X}", "top"), "1", _SPACES_SHARE),
+        Field("left_out", ("note",), "", "what the checkpoint lacks, ties, or is left out, one sentence each, UTF-8"),
     ),
     "affinity": (
         Field("pk/{X}{Y}", _SOURCE_TO, "1", "projection kernel" + _LATER),
@@ -327,7 +328,7 @@ DIMENSIONS: Mapping[str, str] = {
     "removed": "number of directions or coordinates taken out",
     "head_singular": "singular value of query heads' maps, the largest first",
     "kv_head_singular": "singular value of key-value heads' maps, the largest first",
-    "end": "begin or end of the stream", "one": "the only one in its layer",
+    "end": "begin or end of the stream", "one": "the only one in its layer", "note": "sentence",
     "edge": "chosen edge", "window": "window of the text, or sequence",
     "source_kind": "kind of the source", "target_kind": "kind of the target", "step": "step of a training, in order",
 }  # fmt: skip

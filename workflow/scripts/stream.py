@@ -35,5 +35,6 @@ with job(snakemake.log[0], snakemake.threads):
             texts = local_token_texts(params.checkpoint or params.source, arrays[f"tokens/{kind}/token"], name)
             arrays |= {} if texts is None else {f"tokens/{kind}/text": texts}
     own = {"code_sha256": fingerprint(inputs.code), "dtype": params.dtype, "parallel": parts.row.parallel}
-    own["left_out"] = "; ".join(parts.notes)
+    if parts.notes:
+        arrays["left_out"] = np.array([note.encode() for note in parts.notes])
     write_arrays(snakemake.output[0], "stream", arrays, attributes | own)

@@ -30,6 +30,8 @@ def shares(data: pd.DataFrame, axes: Axes) -> None:
         )  # fmt: skip
     axes.axhline(1.0, **reference("isotropic d/D"))
     log_axis(axes, "y")
+    # At least two ticks, however little there is to see.
+    axes.set_ylim(min(0.45, 0.9 * data["share_ratio"].min()), max(2.2, 1.1 * data["share_ratio"].max()))
     whole_ticks(axes, "x", int(data["layer"].max()))
     axes.set(xlabel="layer", ylabel="energy / isotropic")
 

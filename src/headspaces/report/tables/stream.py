@@ -23,8 +23,11 @@ def stream_scores(models: Sequence[ModelResults]) -> Table:
     columns = """model writer reader vectors n_pairs mean_score mean_z largest_score largest_z writer_layer writer_head
                  reader_layer reader_head"""
     rows = [_score_row(pairs) for pairs in stream_pairs(models)]
-    said = [(model.name, str(model.attributes.get("left_out", ""))) for model in models]
-    return Table(tidy(columns, rows), tuple(f"{name}: {left_out}." for name, left_out in said if left_out))
+    said = [(model.name, (model.stream or {}).get("left_out", ())) for model in models]
+    notes = tuple(
+        f"{name}: {'; '.join(note.decode() for note in left_out)}." for name, left_out in said if len(left_out)
+    )
+    return Table(tidy(columns, rows), notes)
 
 
 def _score_row(pairs: StreamPairs) -> dict[str, Any]:
