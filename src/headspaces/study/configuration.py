@@ -24,7 +24,6 @@ from headspaces.study.series import Series
 
 NO_TEXT = "the setting text is none: no model is run"
 NO_EDGES = "the setting ablated is 0: no edge is taken out; ablated=2 measures the strongest exactly, in minutes"
-NO_STREAM = "the setting stream is false: embeddings, MLPs and unembedding are not fetched; stream=true does"
 PYTHON_TOPICS, FINEWEB = "python:pydoc_data.topics", "dataset:HuggingFaceFW/fineweb-edu:sample-10BT:train"
 
 
@@ -78,7 +77,8 @@ class Study:
             "attention": not_the_toy,
             "attribution": not_the_toy,
             "ablation": not_the_toy if ablated else dict.fromkeys(self.models, NO_EDGES),
-            "stream": {} if self.settings.get("stream") else dict.fromkeys(self.models, NO_STREAM),
+            # Not left out where nobody asked for it.
+            **({"stream": {}} if self.settings.get("stream") else {}),
         }
 
     @property
