@@ -119,7 +119,8 @@ def stream_scores(
             found.put(f"purity/{kind}", (own.layer,), head_purity(factors))
             dense = readers if kind == "O" else writers
             chosen = _met(kind, own.layer, dense, parallel=parallel)
-            for name, stack in (("score", factors), ("fraction", bases[kind][own.layer])):
+            stacks = {"score": factors, "fraction": bases[kind][own.layer]} if dense.letters[chosen] else {}
+            for name, stack in stacks.items():
                 values = by_heads(dense.operators[chosen], stack.astype(dense.operators.dtype, copy=False))
                 values *= shape.d_model if name == "score" else 1
                 for (letter, layer, start), of_heads in zip(dense.letters[chosen], values, strict=True):

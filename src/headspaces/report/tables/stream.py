@@ -94,7 +94,7 @@ def _places(
                 "model": model.name, "spaces": kind, "layer": layer, "head": head, "place": place,
                 "share": share[at], "isotropic_ratio": share[at] / model.isotropic,
             }  # fmt: skip
-            yield dict(row), [None if one is None else one[at] for one in labels]
+            yield dict(row), [None if one is None else one[at].item() for one in labels]
 
 
 def _matrix(arrays: Arrays, kind: str, number: int | None) -> str:
