@@ -7,7 +7,7 @@ SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 # Threads come from the tests' processes; the linear algebra inside each has one.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo paper test test-slow test-campaigns test-slurm lint bench format lock clean
+.PHONY: demo paper test test-slow test-campaigns test-slurm lint bench docs format lock clean
 
 demo: $(READY)  ## the pipeline on a trained model of 135M parameters, fetched with pip
 	$(SNAKEMAKE) --configfile config/demo.yaml
@@ -39,7 +39,10 @@ format: $(READY)
 	$(BIN)/snakefmt Snakefile workflow
 
 bench: $(READY)  ## speeds as ratios, in one run
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --page
+
+docs: $(READY)  ## the site, in docs/_build/html, offline; its notebooks run on what the demo made
+	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build/html
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -49,7 +52,7 @@ $(READY): requirements.lock pyproject.toml
 
 lock:  ## write requirements.lock anew from pyproject.toml, in a clean environment
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --quiet torch==2.13.0 "setuptools>=77" wheel ".[dev,slurm]"
+	.venv-lock/bin/python -m pip install --quiet torch==2.13.0 "setuptools>=77" wheel ".[dev,docs,slurm]"
 	.venv-lock/bin/python -m pip freeze --all --exclude headspaces --exclude pip | sed 's/^torch==.*/torch==2.13.0/' > requirements.lock
 	rm -rf .venv-lock
 

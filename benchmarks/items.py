@@ -249,6 +249,47 @@ def null_rows(name, shape, dtype, kinds="OQKV", budget=""):
     return rows
 
 
+def swap_rows(name, shape, n_layers, budget=""):
+    """One sample of the swap null of a model's shape, from burnt-in bases.
+
+    The work within layers grows with their number, that across layers with the number of their pairs: some layers are
+    timed, and scaled.
+    """
+    import math
+    from dataclasses import replace
+
+    from headspaces.nulls import samples as nulls
+    from headspaces.nulls.swap_run import SwapRun
+    from headspaces.study.models import Model
+
+    some = replace(shape, n_layers=n_layers)
+    model = Model(name="synthetic", source="synthetic", kinds="OQKV", shape=shape)
+    bases = {kind: orthonormal(shape, shape.n_heads(kind), model.scores_dtype) for kind in "OQKV"}
+    in_pairs, own = [], nulls.layer_overlaps
+
+    def timed(stacks, **options):
+        start = time.perf_counter()
+        found = own(stacks, **options)
+        in_pairs.append(time.perf_counter() - start)
+        return found
+
+    run = SwapRun(lambda _, kind: bases[kind], some, "OQKV", "synthetic", 0, model.scores_dtype, sweeps=1)
+    nulls.layer_overlaps = timed
+    try:
+        seconds = seconds_of(lambda: nulls.null_shard(run, "swap", range(1)), repeats=1)
+    finally:
+        nulls.layer_overlaps = own
+    across = in_pairs[0] * math.comb(shape.n_layers, 2) / math.comb(n_layers, 2)
+    total = (seconds - in_pairs[0]) * shape.n_layers / n_layers + across
+    scaled = "" if n_layers == shape.n_layers else f", scaled from {n_layers} layers"
+    fraction = (model.pair_operations + model.sweep_operations) / total / product_rate(model.scores_dtype)
+    case = f"{name}, one sample of the swap null, {model.scores_dtype}{scaled}"
+    return [
+        {"case": case, "seconds": total, "ratio": fraction, "of": "matrix-product rate, an SVD as 100 d^3",
+         "budget": budget}
+    ]  # fmt: skip
+
+
 def synthetic_layers(shape, seed=0):
     """Random heads of a model's shape, without norms."""
     import numpy as np
@@ -329,6 +370,7 @@ def growth():
     import numpy as np
 
     from headspaces.nulls.samples import NullRun, null_shard
+    from headspaces.study.models import Model
 
     base = {"n_layers": 8, "d_model": 768, "n_query_heads": 12, "n_kv_heads": 12, "d_head": 64}
     rows = []
@@ -340,6 +382,8 @@ def growth():
             shape = Shape(**(base | {key: base[key] * factor for key in keys}))
             run = NullRun(synthetic_factors(shape), shape, "OQ", "synthetic", 0)
             found.append(seconds_of(lambda run=run: null_shard(run, "reassignment", range(1)), repeats=2))
+            model = Model(name="synthetic", source="synthetic", kinds="OQ", shape=shape)
+            rows.append({"case": f"{what} x {factor}", "seconds": found[-1], "operations": model.pair_operations})
         exponent = float(np.polyfit(np.log([1, 2, 4]), np.log(found), 1)[0])
         rows.append({"case": f"{what}, 1 to 4 times", "seconds": found[-1], "ratio": exponent, "of": "exponent"})
     return rows
@@ -369,7 +413,7 @@ def startup():
 def _job_seconds(script):
     """Seconds of the jobs of a script, from Snakemake's own records in ``results/benchmarks``."""
     folder = ROOT / "results" / "benchmarks"
-    if script == "null_shard":
+    if script in ("null_shard", "swap_shard"):
         files = folder.glob("nulls/*/*.tsv")
     elif script == "nulls":
         files = folder.glob("nulls/*.tsv")
@@ -389,7 +433,9 @@ ITEMS = {
     "observed": observed_pairs,
     "affinity": affinities,
     "nulls-gpt2": lambda: null_rows("GPT-2", GPT2, "float64"),
-    "nulls-smollm2": lambda: null_rows("SmolLM2", SMOLLM2, "float64"),
+    "nulls-smollm2": lambda: null_rows("SmolLM2", SMOLLM2, "float32"),
+    "swap-smollm2": lambda: swap_rows("SmolLM2", SMOLLM2, 30),
+    "swap-qwen2.5-7b": lambda: swap_rows("Qwen2.5-7B", QWEN25, 3, budget="<= 300 s"),
     "nulls-qwen2.5-7b": lambda: null_rows("Qwen2.5-7B", QWEN25, "float32", budget="<= 300 s, <= 6144 MiB"),
     "nulls-qwen3-235b": lambda: null_rows("Qwen3-235B, one layer", QWEN3_LAYER, "float32", "O"),
     "observed-qwen3-235b": observed_layers,

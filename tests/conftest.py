@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 from jaxtyping import install_import_hook
 from support.browser import open_browser
-from support.project import ROOT
+from support.project import GPT2
 
 install_import_hook("headspaces", "beartype.beartype")
-
-GPT2 = ROOT.parent / "shared" / "gpt2-small-attention"
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -11,7 +11,16 @@ class InputError(ValueError):
     """Something that came from outside (file, network, configuration) is not as it must be.
 
     The message is one line: what is wrong, where (model, file, tensor, head), what was expected and found, and what to
-    do about it. Scripts print it without a traceback.
+    do about it. Scripts print it without a traceback. A :class:`ValueError`.
+
+    Examples
+    --------
+    >>> import headspaces as hs
+    >>> try:
+    ...     hs.load("no/such/folder")
+    ... except hs.InputError as error:
+    ...     print(error)
+    model 'no/such/folder': neither a folder or file, hub:owner/name, wheel:…
     """
 
 

@@ -43,7 +43,28 @@ def kinds_of(names: Container[str], dataset: str = "{}/basis") -> str:
 
 @dataclass(frozen=True)
 class Shape:
-    """How many layers and heads a decoder has and how wide they are (RW table 3)."""
+    """How many layers and heads a decoder has and how wide they are (RW table 3).
+
+    Attributes
+    ----------
+    n_layers : int
+        Layers with attention.
+    d_model : int
+        Dimensions of the residual stream, D.
+    n_query_heads : int
+        Query heads of a layer: as many spaces O and Q.
+    n_kv_heads : int
+        Key-value heads of a layer: as many spaces K and V.
+    d_head : int
+        Width of a head, d.
+
+    Examples
+    --------
+    >>> import headspaces as hs
+    >>> shape = hs.Shape(n_layers=30, d_model=576, n_query_heads=9, n_kv_heads=3, d_head=64)
+    >>> shape.n_heads("O"), shape.n_heads("K")
+    (9, 3)
+    """
 
     n_layers: int
     d_model: int

@@ -79,9 +79,17 @@ def test_tensors_come_back_as_tensors(dtype: torch.dtype, rng: np.random.Generat
         (np.eye(3), np.eye(3)[0], r"V: expected .d_model, d_head. or .*, got the shape \(3,\)"),
         (np.full((3, 1), np.nan), np.eye(3), "U: holds NaN or infinite values"),
         (np.zeros((3, 0)), np.eye(3), r"U: .* got the shape \(3, 0\)"),
+        (1j * np.eye(3), np.eye(3), "U: holds complex numbers; expected real ones"),
+        (np.eye(3), torch.eye(3, dtype=torch.complex64), "V: holds complex numbers"),
     ],
 )
 def test_what_is_no_basis_is_refused(one: np.ndarray, other: np.ndarray, message: str) -> None:
     for function in (hs.projection_kernel, hs.principal_angles):
         with pytest.raises(hs.InputError, match=message):
             function(one, other)
+
+
+@pytest.mark.parametrize("rank_rtol", [-1e-9, 1.0, np.nan, np.inf])
+def test_a_tolerance_that_makes_no_sense_is_refused(rank_rtol: float) -> None:
+    with pytest.raises(hs.InputError, match="rank_rtol is .*, expected a number from 0 to below 1"):
+        hs.orthonormal_bases(np.eye(3), rank_rtol=rank_rtol)

@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import inspect
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from support.project import ROOT
 
 import headspaces as hs
 
-MODULES = ("", *(f".library.{name}" for name in (
+MODULES = ("", ".errors", ".spaces", *(f".library.{name}" for name in (
     "arrays", "chance", "comparison", "loading", "model", "plot", "results",
 )))  # fmt: skip
 
@@ -52,6 +53,23 @@ def test_every_public_function_says_shapes_units_errors_and_gives_an_example(nam
     for section in ("Parameters", "Returns", "Raises", "Examples"):
         assert f"\n{section}\n---" in text, section
     assert ">>> " in text
+    assert re.search(r"\bRW\b|\bPK\b|RW's|PK's|[A-Z]\w+ and [A-Z]\w+ \d{4}|README|See the class|scipy", text), (
+        "its source"
+    )
+
+
+@pytest.mark.parametrize("name", ["ModelSpaces", "Shape", "InputError"])
+def test_every_public_class_gives_an_example_and_says_what_it_holds(name: str) -> None:
+    text = inspect.getdoc(getattr(hs, name)) or ""
+    assert "\nExamples\n---" in text
+    assert name == "InputError" or "\nAttributes\n---" in text
+    assert {*dir(hs.ModelSpaces)} >= {"name", "shape", "kinds", "notes", "comparisons"}
+
+
+def test_every_public_name_is_on_the_page_of_reference() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    listed = {line.strip() for line in page.splitlines() if re.fullmatch(r"   [\w.]+", line)}
+    assert listed == {*hs.__all__} - {"plot"} | {"plot.heatmap", "plot.graph", "plot.layers"}
 
 
 def test_an_unknown_name_is_refused() -> None:
@@ -59,9 +77,10 @@ def test_an_unknown_name_is_refused() -> None:
         hs.opne  # noqa: B018
 
 
-def test_the_page_of_the_library_gives_what_it_says() -> None:
+@pytest.mark.parametrize("name", ["library", "own_model", "transformer_lens"])
+def test_the_examples_of_a_page_give_what_it_says(name: str) -> None:
     failed, tried = doctest.testfile(
-        str(ROOT / "docs" / "library.md"), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE
+        str(ROOT / "docs" / f"{name}.md"), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE
     )
-    assert tried > 10
+    assert tried > 5
     assert failed == 0

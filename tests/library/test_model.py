@@ -247,6 +247,11 @@ def test_matrices_need_a_shape(stacks: dict[str, np.ndarray], model: hs.ModelSpa
     [
         (3, {}, "cannot load a int: expected a path or hub:owner/name, a model of transformers"),
         ({"X": np.zeros((1, 1, 2, 1))}, {}, "unknown array 'X'; expected O, Q, K, V"),
+        (
+            {"O": np.ones((1, 1, 2, 1)), "K": np.zeros((1, 0, 2, 1))},
+            {},
+            "K has the shape .*; expected no length of 0",
+        ),
         ({"O": np.zeros((1, 1, 2, 1))}, {"norm": "batch"}, "norm is 'batch', expected layernorm, rmsnorm or none"),
         (
             {"O": np.zeros((2, 1, 4, 1)), "K": np.zeros((1, 1, 4, 1))},

@@ -139,6 +139,19 @@ def test_scale_and_float32(null, small):
 
 
 @pytest.mark.parametrize("null", NULLS)
+def test_float32_moves_no_statistic_by_a_thousandth_of_its_noise(null):
+    """Of heads whose singular values fall by a thousand, as learnt ones do: so small models are sampled in it, too."""
+    shape = Shape(n_layers=3, d_model=96, n_query_heads=6, n_kv_heads=6, d_head=16)
+    maps = {which: factors * np.logspace(0, -3, 16) for which, factors in weights(shape, "OQ").items()}
+    run = run_of(maps, shape, "OQ")
+    exact = null_shard(run, null, range(20))
+    for name, array in null_shard(dataclasses.replace(run, dtype="float32"), null, range(20)).items():
+        noise = np.maximum(exact[name].std(axis=0), 1e-4)
+        moved = np.abs(array - exact[name]).max(axis=0) / noise
+        assert np.nanmax(moved) < 1e-3, name
+
+
+@pytest.mark.parametrize("null", NULLS)
 @pytest.mark.parametrize(("dtype", "rho", "degrees"), [("float64", 1e-12, 1e-9), ("float32", 1e-5, 1e-2)])
 def test_torch_gives_the_same_numbers(dtype, rho, degrees, null, small):
     """What a GPU would run, on the CPU."""

@@ -498,7 +498,7 @@ def snakemake(project: Path, target: str, *arguments: str, settings: tuple[str, 
 
 def test_the_page_is_made_of_the_whole_study(project: Path) -> None:
     planned = snakemake(project, "results/report/tiny/report.html", "-n")
-    for rule in ("scorecard", "table", "figure", "atlas", "report_page"):
+    for rule in ("scorecard", "tables_overlaps", "figures_overlaps", "atlas", "report_page"):
         assert re.search(rf"^(local)?rule {rule}:", planned, re.MULTILINE)
 
 

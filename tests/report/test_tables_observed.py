@@ -33,6 +33,7 @@ def test_table2_is_the_worst_reader_of_the_best_writer(model, writes_only):
     assert queries["min_max_rho"] == 0.08
     assert (queries["n_layer_pairs"], queries["n_below_isotropic"]) == (1, 1)
     assert (queries["lambda_min_low"], queries["lambda_min_high"]) == (1e-11, 2e-7)
+    assert queries["bound_high"] == pytest.approx(2e-7 / model.attributes["n_query_heads"])
     assert (only_row(table, spaces="OK")["min_max_rho"], only_row(table, spaces="OK")["n_below_isotropic"]) == (0.5, 0)
     assert set(table.frame["model"]) == {"a_b & c"}
     assert table.notes == ("Nothing across layers in writes: one layer, or no write or read spaces.",)

@@ -1,4 +1,4 @@
-"""The workflow inside another one, as a module, and from a clone whose path has a space in it."""
+"""The workflow inside another one, as a module, and from a clone whose path has a space and brackets in it."""
 
 import os
 import shutil
@@ -55,7 +55,7 @@ def run(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("elsewhere") / "a clone"
+    folder = tmp_path_factory.mktemp("elsewhere") / "a clone [old]"
     for name in ("workflow", "config", "src"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     shutil.copy(ROOT / "Snakefile", folder)
@@ -89,5 +89,5 @@ def test_another_workflow_uses_this_one_as_a_module(clone, other):
 
 def test_the_study_s_page_is_a_target_of_the_other_workflow(other):
     planned = run(other, "-n", "results/report/other/report.html")
-    for rule in ("null_shard", "affinity", "table", "figure", "report_page"):
+    for rule in ("null_shard", "affinity", "tables_overlaps", "figures_overlaps", "report_page"):
         assert f"rule {rule}:" in planned

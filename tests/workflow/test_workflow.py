@@ -88,7 +88,7 @@ def test_a_setting_reruns_what_depends_on_it(project):
     assert planned(snakemake(project, unfolded, "-n", "--config", "model=tiny", "fold=false")) == {
         "bases",
         "overlaps",
-        "table",
+        "tables_overlaps",
     }
     for setting in ("nulls={samples: 40}", "device=cuda", "device={overlaps: cpu, nulls: cuda}"):
         assert planned(snakemake(project, TABLE, "-n", "--config", "model=tiny", setting)) == set()

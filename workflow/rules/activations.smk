@@ -8,7 +8,7 @@ rule activations:
     """Run a model on the text and measure all writes at all later reads."""
     input:
         text=f"results/texts/{TEXT}.json",
-        checkpoint=made_checkpoint,
+        checkpoint=run_files,
         weights=blocks("weights", "safetensors"),
         bases=blocks("bases", "h5"),
         code=code_of("activations"),

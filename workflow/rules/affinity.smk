@@ -26,7 +26,7 @@ rule affinity:
     params:
         fold=SETTINGS["affinity"]["fold"],
         edges=SETTINGS["affinity"]["edges"],
-        dtype=of("nulls_dtype"),
+        dtype=of("scores_dtype"),
         rtol=SETTINGS["rank_rtol"],
         leave_out_rounding=SETTINGS["leave_out_rounding"],
         invariant_procrustes=of("invariant_procrustes"),

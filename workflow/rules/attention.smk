@@ -8,7 +8,7 @@ rule attention:
     """Run a model on the text and on repeated random tokens."""
     input:
         text=f"results/texts/{TEXT}.json",
-        checkpoint=made_checkpoint,
+        checkpoint=run_files,
         weights=blocks("weights", "safetensors"),
         code=code_of("attention"),
     output:
@@ -22,7 +22,7 @@ rule attention:
         **request("attention"),
         network=1,
     params:
-        checkpoint=checkpoint_path,
+        checkpoint=run_path,
         windows=SETTINGS["activations"]["windows"],
         window_tokens=SETTINGS["activations"]["window_tokens"],
         seed=SETTINGS["seed"],

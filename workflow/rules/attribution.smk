@@ -9,7 +9,7 @@ rule attribution:
     """Run a model forth and back on the text and on repeated random tokens, and multiply all writes with all gradients."""
     input:
         text=f"results/texts/{TEXT}.json",
-        checkpoint=made_checkpoint,
+        checkpoint=run_files,
         weights=blocks("weights", "safetensors"),
         code=code_of("attribution"),
     output:
@@ -23,7 +23,7 @@ rule attribution:
         **request("attribution"),
         network=1,
     params:
-        checkpoint=checkpoint_path,
+        checkpoint=run_path,
         windows=SETTINGS["activations"]["windows"],
         window_tokens=SETTINGS["activations"]["window_tokens"],
         seed=SETTINGS["seed"],
@@ -35,7 +35,7 @@ rule ablation:
     """Take the strongest edges out of the model, one by one."""
     input:
         text=f"results/texts/{TEXT}.json",
-        checkpoint=made_checkpoint,
+        checkpoint=run_files,
         weights=blocks("weights", "safetensors"),
         attribution="results/attribution/{model}.h5",
         overlaps="results/overlaps/{model}.h5",
@@ -51,7 +51,7 @@ rule ablation:
         **request("ablation", edges=SETTINGS["attribution"]["ablated"]),
         network=1,
     params:
-        checkpoint=checkpoint_path,
+        checkpoint=run_path,
         windows=SETTINGS["activations"]["windows"],
         window_tokens=SETTINGS["activations"]["window_tokens"],
         seed=SETTINGS["seed"],

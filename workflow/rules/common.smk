@@ -93,8 +93,6 @@ wildcard_constraints:
     text=re.escape(TEXT),
     null="|".join(NULLS),
     samples=r"\d{4}-\d{4}",
-    table="|".join(TABLES),
-    figure="|".join(FIGURES),
 
 
 def code_of(script):
@@ -210,6 +208,20 @@ def checkpoint_path(wildcards):
     return files[0] if len(files) == 1 else os.path.dirname(files[0]) if files else None
 
 
+def run_files(wildcards):
+    """What a job loads that runs the model: the checkpoint that the workflow made, or a packed one unpacked."""
+    model = KNOWN[wildcards.model]
+    unpacked = f"results/weights/{model.checkpoint}/unpacked"
+    return [unpacked] if model.packed else made_checkpoint(wildcards)
+
+
+def run_path(wildcards):
+    """Where that lies; nothing for sources elsewhere."""
+    if KNOWN[wildcards.model].packed:
+        return run_files(wildcards)[0]
+    return checkpoint_path(wildcards)
+
+
 def head_classes(wildcards):
     """The set of head classes that a model's row or the command line names."""
     name = KNOWN[wildcards.model].head_classes or SETTINGS.get("head_classes")
@@ -227,6 +239,15 @@ def files_of(item):
 
 def flat(files):
     return [path for stages in files.values() for path in stages.values()]
+
+
+def groups_of(entries):
+    """Tables, or figures, that read the same files, by a name that says of which stages these are."""
+    groups = {}
+    for name, item in entries.items():
+        words = (*item.needs, *item.uses, *["published"] * item.published)
+        groups.setdefault("_".join(words) or "alone", []).append(name)
+    return groups
 
 
 def series_steps(wildcards):

@@ -1,34 +1,42 @@
-"""figures: the papers' figures for the models of a study, as PDF and PNG, and their numbers as CSV."""
+"""figures: the papers' figures for the models of a study, as PDF and PNG, and their numbers as CSV.
 
+Figures that read the same files are one job: to start it takes longer than to draw a figure.
+"""
 
-rule figure:
-    """Draw one figure."""
-    input:
-        files=lambda wildcards: flat(files_of(FIGURES[wildcards.figure])),
-        style=os.path.join(ROOT, "config/paper.mplstyle"),
-        code=code_of("figure"),
-    output:
-        pdf="results/report/{study}/figures/{figure}.pdf",
-        png=report(
-            "results/report/{study}/figures/{figure}.png",
-            caption="../report/item.rst",
-            category="Figures",
-            labels=lambda wildcards: {
-                "figure": wildcards.figure,
-                "shows": FIGURES[wildcards.figure].title,
-            },
-        ),
-        csv="results/report/{study}/figures/{figure}.csv",
-    log:
-        "results/logs/figures/{study}/{figure}.log",
-    benchmark:
-        "results/benchmarks/figures/{study}/{figure}.tsv"
-    localrule: True
-    resources:
-        mem_mb=2000,
-        runtime=10,
-    params:
-        files=lambda wildcards: files_of(FIGURES[wildcards.figure]),
-        item=lambda wildcards: asdict(FIGURES[wildcards.figure]),
-    script:
-        "../scripts/figure.py"
+for group, names in groups_of(FIGURES).items():
+
+    rule:
+        name:
+            f"figures_{group}"
+        input:
+            files=flat(files_of(FIGURES[names[0]])),
+            style=os.path.join(ROOT, "config/paper.mplstyle"),
+            code=code_of("figures"),
+        output:
+            png=[
+                report(
+                    f"results/report/{{study}}/figures/{name}.png",
+                    category="Figures",
+                    labels={"figure": name, "shows": FIGURES[name].title},
+                )
+                for name in names
+            ],
+            other=[
+                f"results/report/{{study}}/figures/{name}.{suffix}"
+                for name in names
+                for suffix in ("pdf", "csv")
+            ],
+        log:
+            f"results/logs/figures/{{study}}/{group}.log",
+        benchmark:
+            f"results/benchmarks/figures/{{study}}/{group}.tsv"
+        localrule: True
+        resources:
+            mem_mb=2000,
+            runtime=10,
+        params:
+            folder="results/report/{study}/figures",
+            files=files_of(FIGURES[names[0]]),
+            figures={name: asdict(FIGURES[name]) for name in names},
+        script:
+            "../scripts/figures.py"

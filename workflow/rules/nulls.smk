@@ -51,7 +51,7 @@ rule swap_start:
         **request("swap_start", burn_in=SETTINGS["nulls"]["swap"]["burn_in"]),
     params:
         seed=SETTINGS["seed"],
-        dtype=of("nulls_dtype"),
+        dtype=of("scores_dtype"),
         burn_in=SETTINGS["nulls"]["swap"]["burn_in"],
     script:
         "../scripts/swap_start.py"
@@ -80,7 +80,7 @@ rule swap_shard:
     params:
         **SETTINGS["nulls"]["swap"],
         seed=SETTINGS["seed"],
-        dtype=of("nulls_dtype"),
+        dtype=of("scores_dtype"),
         kinds=of("kinds"),
         shape=of("shape"),
     script:

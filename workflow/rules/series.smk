@@ -36,6 +36,7 @@ rule nulls_at_once:
         seed=SETTINGS["seed"],
         fold=SETTINGS["fold"],
         dtype=of("nulls_dtype"),
+        swap_dtype=of("scores_dtype"),
         kinds=of("kinds"),
         shape=of("shape"),
     script:

@@ -1,37 +1,42 @@
-"""tables: the papers' tables for the models of a study, as CSV, Markdown and LaTeX."""
+"""tables: the papers' tables for the models of a study, as CSV, Markdown and LaTeX.
 
+Tables that read the same files are one job: to start it takes longer than to make a table.
+"""
 
-rule table:
-    """Make one table."""
-    input:
-        files=lambda wildcards: flat(files_of(TABLES[wildcards.table])),
-        published=lambda wildcards: (
-            [PUBLISHED] if TABLES[wildcards.table].published else []
-        ),
-        code=code_of("table"),
-    output:
-        csv=report(
-            "results/report/{study}/tables/{table}.csv",
-            caption="../report/item.rst",
-            category="Tables",
-            labels=lambda wildcards: {
-                "table": wildcards.table,
-                "shows": TABLES[wildcards.table].title,
-            },
-        ),
-        data="results/report/{study}/tables/{table}.json",
-        markdown="results/report/{study}/tables/{table}.md",
-        latex="results/report/{study}/tables/{table}.tex",
-    log:
-        "results/logs/tables/{study}/{table}.log",
-    benchmark:
-        "results/benchmarks/tables/{study}/{table}.tsv"
-    localrule: True
-    resources:
-        mem_mb=2000,
-        runtime=10,
-    params:
-        files=lambda wildcards: files_of(TABLES[wildcards.table]),
-        item=lambda wildcards: asdict(TABLES[wildcards.table]),
-    script:
-        "../scripts/table.py"
+for group, names in groups_of(TABLES).items():
+
+    rule:
+        name:
+            f"tables_{group}"
+        input:
+            files=flat(files_of(TABLES[names[0]])),
+            published=[PUBLISHED] if TABLES[names[0]].published else [],
+            code=code_of("tables"),
+        output:
+            csv=[
+                report(
+                    f"results/report/{{study}}/tables/{name}.csv",
+                    category="Tables",
+                    labels={"table": name, "shows": TABLES[name].title},
+                )
+                for name in names
+            ],
+            other=[
+                f"results/report/{{study}}/tables/{name}.{suffix}"
+                for name in names
+                for suffix in ("md", "tex", "json")
+            ],
+        log:
+            f"results/logs/tables/{{study}}/{group}.log",
+        benchmark:
+            f"results/benchmarks/tables/{{study}}/{group}.tsv"
+        localrule: True
+        resources:
+            mem_mb=2000,
+            runtime=10,
+        params:
+            folder="results/report/{study}/tables",
+            files=files_of(TABLES[names[0]]),
+            tables={name: asdict(TABLES[name]) for name in names},
+        script:
+            "../scripts/tables.py"

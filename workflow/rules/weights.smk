@@ -93,3 +93,24 @@ rule weights:
         ),
     script:
         "../scripts/weights.py"
+
+
+rule unpack:
+    """Write a packed model out in float32, once for all jobs that run it: to open the packed file takes longest."""
+    input:
+        checkpoint=made_checkpoint,
+        headers="results/weights/{checkpoint}/headers.json",
+        code=code_of("unpack"),
+    output:
+        temp(directory("results/weights/{checkpoint}/unpacked")),
+    log:
+        "results/logs/unpack/{checkpoint}.log",
+    benchmark:
+        "results/benchmarks/unpack/{checkpoint}.tsv"
+    resources:
+        **request("attention", of_checkpoint=True),
+    params:
+        source=lambda wildcards: CHECKPOINTS[wildcards.checkpoint].source,
+        checkpoint=checkpoint_path,
+    script:
+        "../scripts/unpack.py"

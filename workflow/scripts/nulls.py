@@ -23,6 +23,7 @@ with job(snakemake.log[0], snakemake.threads):
         name: value for name, value in shards[0].attributes.items() if name not in ("null", "first_sample", "n_samples")
     }
     devices = sorted({shard.attributes["device"] for shard in shards})
-    own = {f"swap_{name}": value for name, value in params.swap.items()}
+    swap = next(shard.attributes for shard in shards if shard.attributes["null"] == SWAP)
+    own = {f"swap_{name}": swap[name] for name in params.swap} | {"swap_dtype": swap["nulls_dtype"]}
     own |= {"samples": params.samples, "device": ", ".join(devices), "code_sha256": fingerprint(inputs.code)}
     write_arrays(snakemake.output[0], "nulls", arrays, attributes | own)

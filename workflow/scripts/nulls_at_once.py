@@ -24,9 +24,9 @@ with job(snakemake.log[0], snakemake.threads):
     for path in inputs.bases:
         block = read_attributes(path, "bases")
         check_own(path, block, {"model": model})
-        chain = {"seed": params.seed, "model": model, "burn_in": params.swap["burn_in"], "dtype": params.dtype}
+        chain = {"seed": params.seed, "model": model, "burn_in": params.swap["burn_in"], "dtype": params.swap_dtype}
         burnt |= burnt_in(read_arrays(path, "bases"), block["first_layer"], **chain)
-    swap = SwapRun(lambda at, kind: burnt[f"{at}/{kind}"], **common, **params.swap)
+    swap = SwapRun(lambda at, kind: burnt[f"{at}/{kind}"], **(common | {"dtype": params.swap_dtype}), **params.swap)
     samples = range(params.samples)
     shards = [
         Shard(f"{model}, {null}", shard_attributes(one, null, samples), null_shard(one, null, samples))
@@ -36,5 +36,5 @@ with job(snakemake.log[0], snakemake.threads):
     arrays |= random_reference(params.shape, params.kinds, model, params.seed, params.samples)
     own = {"seed": params.seed, "nulls_dtype": params.dtype, "samples": params.samples, "device": "cpu"}
     own |= {f"swap_{name}": value for name, value in params.swap.items()}
-    own |= {"code_sha256": fingerprint(inputs.code)}
+    own |= {"swap_dtype": params.swap_dtype, "code_sha256": fingerprint(inputs.code)}
     write_arrays(snakemake.output[0], "nulls", arrays, attributes | own)

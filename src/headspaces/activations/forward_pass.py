@@ -7,12 +7,14 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
 from jaxtyping import Int
+from safetensors.torch import save_model
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
@@ -88,6 +90,21 @@ def load_model(checkpoint: str, where: str) -> tuple[Any, Any]:
             f"{where}: parameters of type {other.pop()}, expected float32; the checkpoint must not be packed"
         )
     return model.eval(), load_tokenizer(checkpoint, where)
+
+
+def unpack(checkpoint: str, folder: str, where: str) -> None:
+    """Write a model and its tokenizer in float32, as a folder that opens in a moment.
+
+    ``checkpoint`` and ``where`` are those of :func:`load_model`, which loads the folder as it loads the checkpoint.
+    """
+    model, tokenizer = load_model(checkpoint, where)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    # Its numbers are float32 by now; said to be packed still, it would neither be written nor loaded.
+    config = model.config.to_dict()
+    config.pop("quantization_config", None)
+    type(model.config).from_dict(config).save_pretrained(folder)
+    save_model(model, str(Path(folder) / "model.safetensors"), {"format": "pt"})
+    tokenizer.save_pretrained(folder)
 
 
 def cut_windows(tokenizer: Any, text: Text, n_windows: int, n_tokens: int) -> Windows:

@@ -19,7 +19,7 @@ MARGIN = 1.3  # Requested memory over the predicted peak.
 PATIENCE = 3.0  # Requested minutes over the predicted ones: a job that is stopped at its limit has cost all its time.
 LEAST_MINUTES = 10  # Requested at least: file systems are slow at times.
 THREAD_SECONDS = 10.0  # Work of one thread that makes another one worth having.
-_OTHER_SECONDS = {"wheel": 10.0, "text": 5.0, "toy_model": 60.0, "atlas": 5.0, "figure": 5.0}
+_OTHER_SECONDS = {"wheel": 10.0, "unpack": 30.0, "text": 5.0, "toy_model": 60.0, "atlas": 5.0}
 MOST_THREADS = 16  # Threads of any job: nodes with fewer cores are rare, and more wait for each other.
 
 

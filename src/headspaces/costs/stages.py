@@ -29,8 +29,7 @@ def _weights(model: Model, _work: Workload) -> Cost:
     They stream through; packed ones are unpacked to float32 one at a time. Two bytes a number is what checkpoints have,
     four after unpacking. The network sets the time; the operations stand for checksums, 30 a byte.
     """
-    packed = model.source.startswith("wheel:") or model.source.endswith(".gguf")
-    size, disk = Size(model), model.bases_bytes / 8 * (4 if packed else 2)
+    size, disk = Size(model), model.bases_bytes / 8 * (4 if model.packed else 2)
     return Cost(PROCESS / 2 + 2 * size.panel, disk, 30 * disk, len(model.blocks), size.block_share)
 
 
@@ -129,7 +128,7 @@ def _swap_start(model: Model, work: Workload) -> Cost:
 
     In memory: a block's bases as stored and after the burn-in; for each thread a layer's, copied, and polished.
     """
-    size, number = Size(model), 0.5 if model.nulls_dtype == "float32" else 1.0
+    size, number = Size(model), 0.5 if model.scores_dtype == "float32" else 1.0
     operations = 1.5 * number * work.burn_in * model.sweep_operations
     memory = PROCESS + size.block * (size.stored + number) + work.threads * size.panel * 4 * number
     return Cost(memory, model.bases_bytes * number, operations, len(model.blocks), size.block_share)
@@ -141,7 +140,7 @@ def _swap_shard(model: Model, work: Workload) -> Cost:
     In memory: the sample's bases where reads are compared with writes; for each thread a layer's, copied, and polished.
     """
     size, shape, d = Size(model), model.shape, model.shape.d_head
-    number = 0.5 if model.nulls_dtype == "float32" else 1.0
+    number = 0.5 if model.scores_dtype == "float32" else 1.0
     closest = model.n_within_pairs * (2 * shape.d_model * d**2 + 10 * d**3)
     sample = 1.5 * number * (model.pair_operations + work.sweeps * model.sweep_operations + closest)
     held = model.bases_bytes * number if model.readers else 0
@@ -211,7 +210,7 @@ def _affinity(model: Model, work: Workload) -> Cost:
     results = 8 * shape.n_layers**2 * (size.heads**2 + 3 * shape.n_query_heads**2) + 5 * size.square
     by_query_head = 4 * shape.n_query_heads / size.heads
     held = min(2, len(model.blocks)) * size.block * (4 + 2 * by_query_head)
-    number = number_bytes(model.nulls_dtype)
+    number = number_bytes(model.scores_dtype)
     layers = min(2, len(model.blocks)) * round(size.block_share * shape.n_layers)
     heads = layers * max(size.heads, 4 * shape.n_query_heads)
     gpu = heads * shape.d_model * d * number + size.kernel_bytes(heads, heads**2 // 2, number)

@@ -51,7 +51,8 @@ def orthonormal_bases(factors: ArrayLike, *, rank_rtol: float = RANK_RTOL) -> Ba
     Raises
     ------
     InputError
-        If the array has other than two or three axes, or holds a NaN or an infinity.
+        If the array has other than two or three axes, holds a NaN, an infinity or complex numbers, or ``rank_rtol`` is
+        not from 0 to below 1.
 
     Notes
     -----
@@ -66,6 +67,8 @@ def orthonormal_bases(factors: ArrayLike, *, rank_rtol: float = RANK_RTOL) -> Ba
     (1, [0.6, 0.0, 0.8])
     """
     stack = _stack(factors, "factors")
+    if not 0 <= rank_rtol < 1:
+        raise InputError(f"rank_rtol is {rank_rtol}, expected a number from 0 to below 1")
     found = geometry.orthonormal_bases(stack, rank_rtol)
     parts = (found.basis, found.singular_values, found.rank)
     return Bases(*(_like(part[0] if np.ndim(factors) == 2 else part, factors) for part in parts))
@@ -83,7 +86,8 @@ def projection_kernel(U: ArrayLike, V: ArrayLike) -> Any:
     Returns
     -------
     float or array
-        From 0 to the smaller rank; ``(n, m)`` where a stack came in, one space counting as a stack of one. No units.
+        From 0 to the smaller rank, but for rounding; ``(n, m)`` where a stack came in, one space counting as a stack
+        of one. No units.
 
     Raises
     ------
@@ -173,6 +177,8 @@ def _full_rank(basis: Float[np.ndarray, "d_model d"]) -> Float[np.ndarray, "d_mo
 
 def _stack(array: ArrayLike, name: str) -> Float[np.ndarray, "head d_model d_head"]:
     """Give an array of one or many matrices as a stack in float64."""
+    if array.is_complex() if hasattr(array, "is_complex") else np.iscomplexobj(array):
+        raise InputError(f"{name}: holds complex numbers; expected real ones")
     values = np.asarray(array.detach().cpu().double().numpy() if hasattr(array, "detach") else array, dtype=np.float64)
     if values.ndim not in (2, 3) or 0 in values.shape[-2:]:
         raise InputError(

@@ -94,7 +94,8 @@ def find_model(text: str, results: str | Path | None = None, table: str | Path |
         return replace(made, source=str(read_attributes(made.overlaps, "overlaps")["source"]))
     rows = f", a row of {table} ({', '.join(sorted(known))})" if known else ""
     there = f", nor a name in {results}/" if results is not None else ""
-    raise InputError(f"model {text[:200]!r}: neither a folder or file, hub:owner/name, wheel:…{rows}{there}")
+    meant = f" (did you mean hub:{text}?)" if re.fullmatch(rf"{MODEL_NAME}/{MODEL_NAME}(@\S+)?", text) else ""
+    raise InputError(f"model {text[:200]!r}{meant}: neither a folder or file, hub:owner/name, wheel:…{rows}{there}")
 
 
 def _name_in(results: Path | None, source: str) -> str:

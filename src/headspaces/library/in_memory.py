@@ -248,6 +248,8 @@ def _stacked_shape(found: Mapping[str, Any], where: str) -> Shape:
         raise InputError(
             f"{where}: expected stacks (layer, head, d_model, d_head); for matrices (layer, out, in) give shape="
         )
+    if empty := [kind for kind, value in found.items() if 0 in value.shape]:
+        raise InputError(f"{where}: {empty[0]} has the shape {tuple(found[empty[0]].shape)}; expected no length of 0")
     first: Callable[[str], Any] = lambda kinds: next((found[kind] for kind in kinds if kind in found), None)  # noqa: E731
     query, key = first("OQ"), first("KV")
     n_layers, n_query, d_model, d_head = (query if query is not None else key).shape

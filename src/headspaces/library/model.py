@@ -43,6 +43,15 @@ class ModelSpaces:
         ``shape``, ``kinds``, ``dtypes``, ``notes``.
     answers : Answers
         Where the numbers come from, as bare arrays.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> model = hs.load({"O": rng.normal(size=(3, 4, 16, 2)), "K": rng.normal(size=(3, 2, 16, 2))}, name="random")
+    >>> model.name, model.kinds, model.comparisons
+    ('random', 'OK', ('O', 'K', 'OK'))
+    >>> model.shape.n_kv_heads
+    2
     """
 
     def __init__(self, heads: HeadSource, fold: bool, rank_rtol: float | None, overlaps_file: Path | None) -> None:

@@ -33,7 +33,8 @@ def heatmap(values: xr.DataArray, axes: Axes | None = None) -> Axes:
     values
         Two axes, such as ``model.overlaps("O").sel(layer=3)``.
     axes
-        Where to draw; by default new axes of a figure of its own.
+        Where to draw; by default new axes of a figure of its own. Pyplot does not know that figure: a notebook shows
+        what is drawn in axes of ``plt.subplots()``.
 
     Returns
     -------
@@ -81,7 +82,8 @@ def graph(model: ModelSpaces, axes: Axes | None = None, *, layout: str = "ring",
     model
         A model with all four kinds of heads and more than one layer.
     axes
-        Where to draw; by default new axes of a figure of its own.
+        Where to draw; by default new axes of a figure of its own. Pyplot does not know that figure: a notebook shows
+        what is drawn in axes of ``plt.subplots()``.
     layout
         ``ring``, or ``layers``: layers upwards.
     fold
@@ -133,7 +135,8 @@ def layers(model: ModelSpaces, axes: Axes | None = None, *, quantity: str = "mea
     model
         The model.
     axes
-        Where to draw; by default new axes of a figure of its own.
+        Where to draw; by default new axes of a figure of its own. Pyplot does not know that figure: a notebook shows
+        what is drawn in axes of ``plt.subplots()``.
     quantity
         ``mean`` or ``spread`` (standard deviation, ddof = 0). Dotted, what random subspaces give.
     fold

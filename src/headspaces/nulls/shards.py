@@ -14,7 +14,7 @@ from headspaces.nulls.samples import NullRun
 OWN_ATTRIBUTES = {"null", "first_sample", "n_samples", "package_version", "device"}
 """Attributes of a shard's file in which it may differ from another shard of the model."""
 
-OF_ONE_NULL = {"code_sha256", "burn_in", "sweeps"}
+OF_ONE_NULL = {"code_sha256", "burn_in", "sweeps", "nulls_dtype"}
 """Attributes that only the shards of one null model share."""
 
 

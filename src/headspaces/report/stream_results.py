@@ -41,7 +41,7 @@ class StreamPairs:
     @property
     def names(self) -> dict[str, str]:
         """Model, writer, reader and vectors: what names a row of a table."""
-        writer, reader = self.letters
+        writer, reader = list(self.letters)
         return {
             "model": self.model.name, "writer": WRITERS[writer],
             "reader": reader_names(self.model.stream or {})[reader], "vectors": VECTORS[self.made],

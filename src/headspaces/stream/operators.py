@@ -74,7 +74,8 @@ def by_heads(
     def products(start: int) -> Float[np.ndarray, "operator head"]:
         rows = slice(start, start + step)
         slab = factors[:, rows] @ factors.transpose(0, 2, 1)
-        return operators[:, rows].reshape(len(operators), -1) @ slab.reshape(n_heads, -1).T
+        found: np.ndarray = operators[:, rows].reshape(len(operators), -1) @ slab.reshape(n_heads, -1).T
+        return found
 
     total = np.zeros((len(operators), n_heads))
     for part in map_in_order(products, range(0, d_model, step)) if len(operators) and n_heads else ():

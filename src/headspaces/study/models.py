@@ -54,6 +54,11 @@ class Model:
     checkpoint: str = ""
 
     @property
+    def packed(self) -> bool:
+        """Whether the checkpoint is a GGUF file, which transformers takes long to open."""
+        return self.source.startswith("wheel:") or self.source.endswith(".gguf")
+
+    @property
     def bases_bytes(self) -> int:
         """Size of all bases in float64, the measure of what a model costs."""
         shape = self.shape
@@ -77,6 +82,11 @@ class Model:
     def invariant_procrustes(self) -> bool:
         """Whether maps are compared by Procrustes too: for a large model it costs as much as all other scores."""
         return self.bases_bytes < SMALL_BYTES
+
+    @property
+    def scores_dtype(self) -> str:
+        """Arithmetic of the scores of pairs, and of swaps, which are not continuous: float32 for a large model."""
+        return "float64" if self.bases_bytes < SMALL_BYTES else "float32"
 
     @property
     def readers(self) -> int:

@@ -16,26 +16,26 @@ from headspaces.weights.layouts import NORMALISED_STREAM, value_of
 from headspaces.weights.stream_row import StreamRow
 
 MIXTURE = "the MLP is a mixture of experts: it is left out of the stream"
-_NO_MLP = {"gate": "", "up": "", "down": "", "mlp_norm": ""}
-_GPT = {"embedding": "wte.weight", "final_norm": "ln_f.weight", "up": ""}
-_CONV = _GPT | {"gate": "mlp.c_fc.weight", "down": "mlp.c_proj.weight", "mlp_norm": "ln_2.weight"}
-_WIDE = {"gate": "mlp.dense_h_to_4h.weight", "up": "", "down": "mlp.dense_4h_to_h.weight"}
-_FALCON = _WIDE | {"embedding": "word_embeddings.weight", "final_norm": "ln_f.weight"}
-_ONE_INPUT = {"gate": "mlp.up_proj.weight", "up": ""}
-_FUSED = {"gate": "", "up": "", "gate_up": "mlp.gate_up_proj.weight"}
+_NO_MLP: dict[str, Any] = {"gate": "", "up": "", "down": "", "mlp_norm": ""}
+_GPT: dict[str, Any] = {"embedding": "wte.weight", "final_norm": "ln_f.weight", "up": ""}
+_CONV: dict[str, Any] = _GPT | {"gate": "mlp.c_fc.weight", "down": "mlp.c_proj.weight", "mlp_norm": "ln_2.weight"}
+_WIDE: dict[str, Any] = {"gate": "mlp.dense_h_to_4h.weight", "up": "", "down": "mlp.dense_4h_to_h.weight"}
+_FALCON: dict[str, Any] = _WIDE | {"embedding": "word_embeddings.weight", "final_norm": "ln_f.weight"}
+_ONE_INPUT: dict[str, Any] = {"gate": "mlp.up_proj.weight", "up": ""}
+_FUSED: dict[str, Any] = {"gate": "", "up": "", "gate_up": "mlp.gate_up_proj.weight"}
 
 
 def _gguf(*architectures: str, **fields: Any) -> StreamRow:
     """Give a row for GGUF files, with llama.cpp's names of the tensors."""
-    names = {
+    names: dict[str, Any] = {
         "embedding": "token_embd.weight", "gate": "ffn_gate.weight", "up": "ffn_up.weight", "down": "ffn_down.weight",
         "mlp_norm": "ffn_norm.weight", "final_norm": "output_norm.weight", "unembedding": "output.weight",
     }  # fmt: skip
     return StreamRow(model_types=tuple(f"gguf:{name}" for name in architectures), **names | fields)
 
 
-_GGUF_ONE_INPUT = {"gate": "ffn_up.weight", "up": ""}
-_GGUF_FUSED = {"gate": "", "up": "", "gate_up": "ffn_up.weight"}
+_GGUF_ONE_INPUT: dict[str, Any] = {"gate": "ffn_up.weight", "up": ""}
+_GGUF_FUSED: dict[str, Any] = {"gate": "", "up": "", "gate_up": "ffn_up.weight"}
 
 ROWS: tuple[StreamRow, ...] = (
     StreamRow(

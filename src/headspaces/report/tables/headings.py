@@ -39,6 +39,7 @@ _COLUMNS = {
     "reassignment_min_angle_deg": _Column("reassignment, smallest angle (°)", 3),
     "lambda_min_low": _Column("λ min, low"),
     "lambda_min_high": _Column("λ min, high"),
+    "bound_high": _Column("λ min / H, high"),
     "condition_low": _Column("σ / σ max, low"),
     "random_condition": _Column("the same of random heads"),
     "min_max_rho": _Column("min max ρ"),
@@ -196,7 +197,7 @@ def shown(value: Any, column: str) -> str:
         if column == "quantity":
             return column_heading(value)
         return METHODS.get(value, value) if column == "method" else value
-    if whole(value) or (value == 0 and column.startswith("lambda_min")):
+    if whole(value) or (value == 0 and column.startswith(("lambda_min", "bound"))):
         return str(int(value))
     return _rounded(float(value), _decimals(column, float(value)))
 

@@ -29,14 +29,16 @@ def table2(models: Sequence[ModelResults]) -> Table:
     rows: list[Row] = []
     for comparison in compare_all(models, "across"):
         lowest = _min_max_rho(comparison)
+        eigenvalues = comparison.model.overlaps.get("direct_sum/O/lambda_min", np.empty(0))
         rows.append({
             **comparison.names,
-            **ends("lambda_min_{}", comparison.model.overlaps.get("direct_sum/O/lambda_min", np.empty(0))),
+            **ends("lambda_min_{}", eigenvalues),
+            "bound_high": extremes(eigenvalues)[2] / comparison.model.attributes["n_query_heads"],
             "n_layer_pairs": comparison.n_conditions,
             "min_max_rho": extremes(lowest)[0],
             "n_below_isotropic": int(np.sum(lowest < comparison.model.isotropic)),
         })  # fmt: skip
-    columns = "model lambda_min_low lambda_min_high n_layer_pairs spaces min_max_rho n_below_isotropic"
+    columns = "model lambda_min_low lambda_min_high bound_high n_layer_pairs spaces min_max_rho n_below_isotropic"
     return Table(tidy(columns, rows), _nothing_across(models))
 
 
