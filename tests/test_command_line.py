@@ -378,7 +378,10 @@ def test_the_text_is_aligned_and_has_the_same_numbers(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["inspect", "no/such"], "model 'no/such' .did you mean hub:no/such.*: neither a folder or file, hub:owner/name, wheel:…, a row of .*gpt2"),
+        (
+            ["inspect", "no/such"],
+            "model 'no/such' .did you mean hub:no/such.*: neither a folder or file, hub:owner/name, wheel:…, a row of .*gpt2",
+        ),
         (["inspect", "../results"], "neither a folder or file"),
         (["inspect", "{empty}"], "no config.json"),
         (["pairs", "tiny", "--models-table", "absent.tsv"], "table of models absent.tsv: no such file"),

@@ -72,7 +72,8 @@ class StreamRow:
 
     def without(self, *names: str) -> StreamRow:
         """Give the row with some fields empty: the checkpoint does not have them."""
-        return replace(self, **dict.fromkeys(names, ""))
+        empty: dict[str, Any] = dict.fromkeys(names, "")
+        return replace(self, **empty)
 
     @property
     def inputs(self) -> str:
