@@ -43,6 +43,8 @@ BY_START = {
     "pip install '.[run": "test_packaging.py::test_the_library_needs_nothing_heavy",
     "SLURM's accounting cannot": "test_profiles.py::test_a_run_without_accounting_ends_when_the_queue_is_asked",
     "A = Σ_t <u(t), g(t)>": "test_first_order.py::test_effects_are_those_of_autograd_with_every_read_its_own_leaf",
+    "score = D <F F^T, G G^T>": "test_stream_scores.py::test_every_score_is_that_of_explicit_products",
+    "2 D² (a − 1/D)": "test_stream_scores.py::test_the_deviation_in_closed_form_is_that_of_rotated_operators",
     "snakemake --cores N --config 'series=\"": "test_series_runs.py::test_revisions_of_a_repository_are_fetched_once",
     "headspaces run FOLDER head_classes=gpt2-ioi published_as=gpt2": "test_pk_report.py::test_under_another_name_every",
     "headspaces run training/study.yaml": "test_config_readme.py::test_the_example_study_runs_dry",

@@ -26,6 +26,9 @@ from headspaces.nulls.swap_run import SwapRun, burnt_in
 from headspaces.report.series import StepFiles, collect_series
 from headspaces.spaces import Shape
 from headspaces.store import dataset_names, read_arrays, write_arrays
+from headspaces.stream.operators import gram, row_operators, unit_trace
+from headspaces.stream.scores import Dense, stream_scores
+from headspaces.stream.strongest import StrongestNeurons, strongest_tokens
 
 # No two lengths are the same, so that no axis can be taken for another.
 SHAPE = Shape(n_layers=5, d_model=24, n_query_heads=4, n_kv_heads=2, d_head=3)
@@ -34,6 +37,7 @@ SIZES = {
     "layer": 5, "head": 4, "kv_head": 2, "d_model": 24, "direction": 3, "sample": N_SAMPLES, "head_pair": 6,
     "kv_head_pair": 1, "random_pair": 100, "source_kind": 4, "target_kind": 4, "head_class": 1,
     "edge": 8, "window": 9, "step": 13, "removed": 4, "head_singular": 12, "kv_head_singular": 6,
+    "end": 1, "one": 1, "note": 2,
 }  # fmt: skip
 
 
@@ -106,6 +110,25 @@ def series(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
         return collect_series([StepFiles(step, "m", files, [paths["bases"]], str(run)) for step in range(13)])
 
 
+def streamed(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
+    """What the stage gives, and what its script adds: scores between heads, texts, what is left out."""
+    rng, own = np.random.default_rng(2), bases(layers)
+    bases_of = {kind: own[f"{kind}/basis"] for kind in "OQKV"}
+    rows = {letter: rng.standard_normal((30, SHAPE.d_model)) for letter in "EXUGIM"}
+    ends = {letter: row_operators([rows[letter]])[:2] for letter in "EXU"}
+    mlps = {letter: [unit_trace(gram(rows[letter]))] * SHAPE.n_layers for letter in "GIM"}
+    writers, readers = (Dense.of(ends, mlps, letters, "float64") for letters in ("EXM", "GIU"))
+    neurons = StrongestNeurons(bases_of, parallel=False)
+    for layer in range(SHAPE.n_layers):
+        neurons.add_layer(layer, {letter: rows[letter] for letter in "GIM"})
+    arrays = stream_scores(SHAPE, layers, bases_of, writers, readers, parallel=False) | neurons.arrays()
+    arrays |= strongest_tokens([rows["E"]], rows["E"].mean(0), bases_of)
+    weighted = composition_scores(lambda: layers)
+    arrays |= {f"score/O{kind}": weighted[f"cross/O{kind}/weighted"] for kind in "QKV"}
+    texts = {f"tokens/{kind}/text": arrays[f"tokens/{kind}/token"].astype("S2") for kind in "OQKV"}
+    return arrays | texts | {"left_out": np.array([b"a note", b"another"])}
+
+
 MADE: dict[str, Callable[[list[LayerHeads]], dict[str, np.ndarray]]] = {
     "bases": bases,
     "overlaps": overlaps,
@@ -137,6 +160,7 @@ MADE: dict[str, Callable[[list[LayerHeads]], dict[str, np.ndarray]]] = {
         **{name: np.zeros((8, 9)) for name in ("zero", "mean", "random_zero")},
         **{name: np.zeros(8) for name in ("first_order", "second_order")},
     },
+    "stream": lambda layers: streamed(layers),
     "attention": lambda _: {
         "identity": np.zeros((5, 4)),
         "top_tokens": np.zeros((5, 4, 10), int),

@@ -27,7 +27,8 @@ class Field:
     ----------
     name
         Path in the file. ``{X}`` and ``{Y}`` stand for a kind each, ``{null}`` for a null model, ``{score}`` for a
-        score, ``{layer}`` for a layer's number.
+        score, ``{layer}`` for a layer's number. In the stream's files ``{end}`` stands for E or X, ``{in}`` for G or I,
+        and ``{made}`` for nothing or ``centred_``.
     dimensions
         By axis. ``{X}`` and ``{Y}`` stand for the dimension of that kind's heads, see :data:`HEADS`; a second axis of
         the same heads is called ``other_``.
@@ -57,7 +58,10 @@ class Field:
 
 @lru_cache
 def _pattern(name: str) -> re.Pattern[str]:
-    kinds = {"X": f"[{KINDS}]", "Y": f"[{KINDS}]", "null": "[a-z_]+", "score": "[a-z_]+", "layer": "[0-9]+"}
+    kinds = {
+        "X": f"[{KINDS}]", "Y": f"[{KINDS}]", "null": "[a-z_]+", "score": "[a-z_]+", "layer": "[0-9]+",
+        "end": "[EX]", "in": "[GI]", "made": "|centred_",
+    }  # fmt: skip
     parts = re.split(r"\{(\w+)\}", name)
     # A kind that stands twice, as in {X}{X}, is the same one.
     seen: set[str] = set()
@@ -125,6 +129,26 @@ _EFFECTS = (
 )
 """Of the loss on the text; those of second copies of random tokens stand under ``repeats/``, those of the difference of
 two answers' logits under ``prompts/``."""
+
+_SIDES = {
+    "{end}": ("end", "one"), "O": ("layer", "head"), "M": ("layer", "one"), "{Y}": ("layer", "{Y}"),
+    "{in}": ("layer", "one"), "U": ("end", "one"),
+}  # fmt: skip
+"""Dimensions of a writer or reader of the stream by its letter."""
+
+
+def _stream(name: str, meaning: str, *letters: str) -> Iterator[Field]:
+    """Fields of one meaning for pairs of a writer and a reader of the stream."""
+    for pair in letters:
+        writer, reader = re.findall(r"\{\w+\}|[A-Z]", pair)
+        both = zip(_SIDES[writer], _SIDES[reader], strict=True)
+        dimensions = tuple(one for written, read in both for one in (f"writer_{written}", f"reader_{read}"))
+        yield Field(f"{name}/{pair}", dimensions, "1", meaning)
+
+
+_STREAM_SCORE = "D <F F^T, G G^T> / (||F||^2 ||G||^2), folded; NaN unless the reader comes later in the stream"
+_STREAM_SHARE = "share of the map's energy inside the head's space, tr(P S) / tr S; NaN where the score is"
+_SPACES_SHARE = "share of the vector's squared norm inside the head's space"
 
 FIELDS: Mapping[str, tuple[Field, ...]] = {
     "bases": (
@@ -261,6 +285,25 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("mean", ("edge", "window"), "nat", "the same with the write's mean over the window in its place"),
         Field("random_zero", ("edge", "window"), "nat", "change of the loss without the random edge"),
     ),
+    "stream": (
+        *_stream("score", _STREAM_SCORE, "O{Y}", "O{in}", "M{Y}", "M{in}"),
+        *_stream("{made}score", _STREAM_SCORE, "{end}{Y}", "{end}{in}", "{end}U", "OU", "MU"),
+        *_stream("fraction", _STREAM_SHARE, "O{in}", "M{Y}"),
+        *_stream("{made}fraction", _STREAM_SHARE, "{end}{Y}", "OU"),
+        Field("purity/{X}", ("layer", "{X}"), "1", "tr A^2 / (tr A)^2 of the map's operator: 1 / its effective rank"),
+        Field("purity/M", ("layer", "one"), "1", "the same of the MLP's output"),
+        Field("purity/{in}", ("layer", "one"), "1", "the same of the MLP's inputs"),
+        Field("{made}purity/{end}", ("end", "one"), "1", "the same of the embedding (E) or learnt positions (X)"),
+        Field("{made}purity/U", ("end", "one"), "1", "the same of the unembedding"),
+        Field("neurons/{X}/layer", ("layer", "{X}", "top"), "", "layer of the neuron; -1 where there are no more"),
+        Field("neurons/{X}/neuron", ("layer", "{X}", "top"), "", "number of the neuron in its MLP"),
+        Field("neurons/O/matrix", ("layer", "head", "top"), "", "input matrix by which it reads: 0 for G, 1 for I"),
+        Field("neurons/{X}/share", ("layer", "{X}", "top"), "1", _SPACES_SHARE),
+        Field("tokens/{X}/token", ("layer", "{X}", "top"), "", "token that is read, or for O written"),
+        Field("tokens/{X}/text", ("layer", "{X}", "top"), "", "its text, UTF-8"),
+        Field("tokens/{X}/share", ("layer", "{X}", "top"), "1", _SPACES_SHARE),
+        Field("left_out", ("note",), "", "what the checkpoint lacks, ties, or is left out, one sentence each, UTF-8"),
+    ),
     "affinity": (
         Field("pk/{X}{Y}", _SOURCE_TO, "1", "projection kernel" + _LATER),
         Field(
@@ -298,6 +341,7 @@ DIMENSIONS: Mapping[str, str] = {
     "removed": "number of directions or coordinates taken out",
     "head_singular": "singular value of query heads' maps, the largest first",
     "kv_head_singular": "singular value of key-value heads' maps, the largest first",
+    "end": "begin or end of the stream", "one": "the only one in its layer", "note": "sentence",
     "edge": "chosen edge", "window": "window of the text, or sequence",
     "source_kind": "kind of the source", "target_kind": "kind of the target", "step": "step of a training, in order",
 }  # fmt: skip

@@ -6,17 +6,20 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import yaml
 from support.project import ROOT
+from support.tiny_models import build
 
 from headspaces.costs.plan import Machine, measure_machine, plan_page, plan_study
 from headspaces.costs.stages import Workload
 from headspaces.errors import InputError
-from headspaces.study.models import read_models
-from headspaces.weights.headers_file import load_headers
+from headspaces.study.models import Model, read_models
+from headspaces.weights.headers_file import load_headers, write_headers
+from headspaces.weights.source import read_headers
 
 FIXTURES = ROOT / "tests" / "fixtures" / "headers"
 MODELS = read_models(ROOT / "config" / "models.tsv")
@@ -127,6 +130,25 @@ def test_rows_add_up_to_the_page():
     assert float(cells[6]) == pytest.approx(sum(row.operations for row in rows), rel=0.05)
     assert cells[7] == f"{max(row.memory_mib for row in rows) * 2**20 / 1e9:.1f} GB"
     assert cells[8] == f"{sum(row.disk_bytes for row in rows) / 1e6:.0f} MB"
+
+
+def test_the_stream_is_planned_by_the_bytes_of_its_tensors(tmp_path):
+    """All that is no head's: embedding, MLPs, their norms, final norm and unembedding; nothing without the stage."""
+    model = build("llama")
+    model.save_pretrained(tmp_path / "folder")
+    headers = read_headers(str(tmp_path / "folder"))
+    headers = replace(headers, checkpoint=replace(headers.checkpoint, source="hub:some/model"))
+    write_headers(headers, tmp_path / "headers.json")
+    row = Model("m", "hub:some/model", headers.kinds, headers.shape)
+    for stages, wanted in ((["stream"], ["weights", "bases", "stream_weights", "stream"]), ([], ["weights", "bases"])):
+        rows = plan_study([row], {"m": stages}, {"m": tmp_path / "headers.json"}, Machine(1, 1.0), Workload())
+        assert [one.stage for one in rows] == wanted
+    rows = plan_study([row], {"m": ["stream"]}, {"m": tmp_path / "headers.json"}, Machine(1, 1.0), Workload())
+    (one,) = [one for one in rows if one.stage == "stream_weights"]
+    rest = [one for name, one in model.named_parameters() if "self_attn" not in name and "input_layernorm" not in name]
+    assert one.fetch_bytes == 8 * sum(one.numel() for one in rest)
+    unknown = plan_study([row], {"m": ["stream"]}, {}, Machine(1, 1.0), Workload())
+    assert all(one.fetch_bytes > 0 for one in unknown if one.stage == "stream_weights")
 
 
 def test_time_is_operations_by_the_rate_and_starts_by_the_cores():

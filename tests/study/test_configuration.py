@@ -135,6 +135,15 @@ def test_prompts_are_a_file(tmp_path):
         given(prompts="oio.jsonl")
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_the_stream_is_a_stage_where_it_is_asked_for(asked):
+    found = study(models=["gpt2", "pythia-70m"], stream=asked)
+    assert {"stream" in found.stages_of(model) for model in found.models} == {asked}
+    assert "stream" not in study().stages
+    with pytest.raises(InputError, match="config: stream is 'often', but must be of type boolean"):
+        study(stream="often")
+
+
 def test_head_classes_are_a_set_or_a_file(tmp_path):
     own = tmp_path / "mine.tsv"
     own.write_text("class\tlayer\thead\tevaluated\torigin\n")

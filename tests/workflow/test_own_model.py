@@ -73,6 +73,24 @@ def test_one_command_from_folder_to_report_and_the_second_runs_nothing(folder):
 
 
 @pytest.mark.slow
+def test_the_whole_stream_is_fetched_and_shown_where_it_is_asked_for(folder):
+    """A run without it fetches no MLP; one with it keeps all that was made, and lists tokens by their words."""
+    done = run(folder, "samples=2", "text=none")
+    assert done.returncode == 0, done.stderr
+    assert not list(folder.glob("results/weights/mine/stream/*")), "not asked for"
+    blocks = {path: path.stat().st_mtime_ns for path in folder.glob("results/*/mine/*.*")}
+    done = run(folder, "samples=2", "text=none", "stream=true")
+    assert done.returncode == 0, done.stderr
+    assert {path: path.stat().st_mtime_ns for path in blocks} == blocks
+    tables = folder / "results/report/mine/tables"
+    assert "embedding,Q," in (tables / "stream_scores.csv").read_text()
+    assert "'function'" in (tables / "stream_tokens.csv").read_text()
+    assert "MLP gate" in (tables / "stream_neurons.csv").read_text()
+    page = (folder / "results/report/mine/report.html").read_text(encoding="utf-8")
+    assert "Scores of every writer of the residual stream" in page
+
+
+@pytest.mark.slow
 def test_what_cannot_be_had_is_left_out_and_said(folder):
     (folder / "mine" / "tokenizer.json").unlink()
     done = run(folder, "samples=2")

@@ -55,6 +55,7 @@ STAGES = [
     "attention",
     "attribution",
     "ablation",
+    "stream",
 ]
 
 
@@ -88,6 +89,7 @@ wildcard_constraints:
     checkpoint="|".join(re.escape(name) for name in CHECKPOINTS),
     study=re.escape(STUDY.name),
     block=r"layers\d+-\d+",
+    part=r"ends|layers\d+-\d+",
     text=re.escape(TEXT),
     null="|".join(NULLS),
     samples=r"\d{4}-\d{4}",

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from tqdm import tqdm
 
 from headspaces.activations.forward_pass import Windows, cut_windows, load_model
+from headspaces.activations.pretrained import stored_texts
 from headspaces.activations.texts import Text
 from headspaces.activations.toy_model import ToyModel, is_toy, load_toy
 from headspaces.errors import InputError
@@ -31,9 +32,6 @@ ROW_SUM = 1e-3
 
 N_TOP_TOKENS = 10
 """Tokens listed for a head (PK, figure 6)."""
-
-TOKEN_BYTES = 48
-"""Longest text of a token that is kept, in bytes of UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -212,8 +210,7 @@ def token_texts(tokens: Int[np.ndarray, "layer head top"], runner: Runner) -> np
     """Text of each token as UTF-8 bytes, for the file; None for a model without a tokenizer."""
     if runner.texts is None:
         return None
-    texts = [text.encode("utf-8", errors="replace")[:TOKEN_BYTES] for text in runner.texts(tokens.ravel().tolist())]
-    return np.array(texts, dtype=f"S{TOKEN_BYTES}").reshape(tokens.shape)
+    return stored_texts(runner.texts(tokens.ravel().tolist()), tokens.shape)
 
 
 def pattern_facts(runner: Runner, *, n_sequences: int, n_repeated: int, seed: int) -> dict[str, str | int]:

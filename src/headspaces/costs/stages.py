@@ -12,12 +12,14 @@ from dataclasses import replace
 from headspaces import devices
 from headspaces.costs import running
 from headspaces.costs.cost import MIB, PROCESS, Cost, Workload
+from headspaces.costs.running import VOCABULARY, n_parameters
 from headspaces.costs.sizes import Size, number_bytes
 from headspaces.spaces import NULLS
 from headspaces.study.models import Model
 
 NULL_MODELS = len(NULLS)  # RW's; the swap null has jobs of its own.
 START_SECONDS = 4.0  # Start of a job: Snakemake's own process, and the imports of the one that computes.
+MLP_WIDTH = 5.3  # Neurons of a wide MLP, over D.
 TILES = 160 * MIB  # Per thread of the kernel: its tiles (64 MiB), and products of pairs of bases.
 
 
@@ -215,6 +217,32 @@ def _affinity(model: Model, work: Workload) -> Cost:
     return Cost(PROCESS + work.threads * TILES + held + 2 * results, results, operations, gpu=gpu)
 
 
+def _stream_weights(model: Model, work: Workload) -> Cost:
+    """Fetch MLPs and embeddings as the heads' tensors are: all other parameters, from above."""
+    weights = _weights(model, work)
+    disk = 2 * max(0.0, n_parameters(model) - model.bases_bytes / 8)
+    return replace(weights, disk=disk, operations=30 * disk, jobs=weights.jobs + 1)
+
+
+def _stream(model: Model, work: Workload) -> Cost:
+    """Score all of the stream: operators of embeddings and MLPs, and the shares of neurons and tokens in heads' spaces.
+
+    A row of an MLP's three matrices takes D^2, by symmetry, and a token four times that. Each neuron is multiplied with
+    the bases of half of all heads, each token with all, in float32 at twice the rate; heads' operators meet the MLPs'.
+
+    In memory: the bases, also in float32; the MLPs' operators, in two places while they are stacked; an MLP's rows in
+    float64, a few times over; for each thread a slab of products.
+    """
+    size, shape, number = Size(model), model.shape, number_bytes(model.bases_dtype)
+    rows, columns = MLP_WIDTH * shape.d_model, shape.n_layers * size.heads * shape.d_head
+    operators = shape.d_model**2 * (3 * shape.n_layers * rows + 4 * VOCABULARY)
+    shares = (3 * shape.n_layers * rows / 2 + VOCABULARY) * shape.d_model * columns
+    meetings = 2 * shape.d_model**2 * shape.n_layers * size.heads * (2 * shape.d_head + 3 * shape.n_layers)
+    held = model.bases_bytes * (size.stored + 0.5) + 5 * number * shape.n_layers * shape.d_model**2
+    memory = PROCESS + held + 6 * 8 * rows * shape.d_model + work.threads * TILES
+    return Cost(memory, 3 * size.square, operators + shares + meetings)
+
+
 STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
     function.__name__.removeprefix("_"): function
     for function in (
@@ -234,5 +262,7 @@ STAGES: Mapping[str, Callable[[Model, Workload], Cost]] = {
         running.attention,
         running.attribution,
         running.ablation,
+        _stream_weights,
+        _stream,
     )
 }

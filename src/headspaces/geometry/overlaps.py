@@ -114,7 +114,9 @@ def composition_scores(
         lists: dict[str, list[np.ndarray]] = {}
         for layer in read():
             for kind, factors in layer.factors.items():
-                lists.setdefault(kind, []).append(_unit((fold(layer, kind) if folded else factors).astype(dtype)))
+                lists.setdefault(kind, []).append(
+                    unit_factors((fold(layer, kind) if folded else factors).astype(dtype))
+                )
         stacks = {kind: np.stack(lists.pop(kind)) for kind in list(lists)}
         for spaces, squared in layer_overlaps(stacks, within="", to_device=to_device).across.items():
             if folded:
@@ -124,7 +126,7 @@ def composition_scores(
     return arrays
 
 
-def _unit(factors: Float[np.ndarray, "head d_model d_head"]) -> Float[np.ndarray, "head d_model d_head"]:
+def unit_factors(factors: Float[np.ndarray, "head d_model d_head"]) -> Float[np.ndarray, "head d_model d_head"]:
     """Scale factors to Frobenius norm 1, NaN for a zero map; in two steps, so that no square leaves the numbers."""
     largest = np.abs(factors).max(axis=(1, 2), keepdims=True)
     scaled = np.divide(factors, largest, out=np.full(factors.shape, np.nan, dtype=factors.dtype), where=largest > 0)

@@ -153,6 +153,7 @@ class ModelResults:
     self_heads: Arrays | None = None
     attribution: Arrays | None = None
     ablation: Arrays | None = None
+    stream: Arrays | None = None
     series: Arrays | None = None
 
     @property

@@ -15,13 +15,14 @@ from headspaces.text_tables import write_csv
 
 TEXT = frozenset({
     "model", "other", "scope", "spaces", "null", "series", "quantity", "direction", "removed", "loss", "predictor",
-    "chosen_by", "columns",
+    "chosen_by", "columns", "writer", "reader", "vectors", "matrix", "text",
 })  # fmt: skip
 WHOLE = frozenset({
     "layer", "later_layer", "writer_layer", "reader_layer", "writer_head", "reader_head",
     "distance", "d_model", "d_head", "window_tokens",
     "p_is_smallest", "spread_rank", "rank_low", "rank_high", "deficiency_low", "deficiency_high", "forced_deficiency",
     "total_width", "decay_distance", "mean_outside", "step", "duplicate_of", "head",
+    "place", "neuron_layer", "neuron", "token",
 })  # fmt: skip
 
 

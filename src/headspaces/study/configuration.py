@@ -77,6 +77,8 @@ class Study:
             "attention": not_the_toy,
             "attribution": not_the_toy,
             "ablation": not_the_toy if ablated else dict.fromkeys(self.models, NO_EDGES),
+            # Not left out where nobody asked for it.
+            **({"stream": {}} if self.settings.get("stream") else {}),
         }
 
     @property

@@ -86,12 +86,7 @@ def each_layer(
     from headspaces.weights.cutting import cut_layer
 
     path = Path(path)
-    metadata, text = read_metadata(path), _header_text(path)
-    size = read_patiently(path, lambda: path.stat().st_size)
-    try:
-        tensors = parse_header(text, path.name, size, str(path))
-    except InputError as error:
-        raise DamagedFileError(path, f"damaged ({error})") from error
+    metadata, tensors = read_metadata(path), stored_tensors(path)
     layout, shape = Layout.from_json(metadata["layout"]), Shape(**json.loads(metadata["shape"]))
     sums: dict[str, str] = json.loads(metadata["sha256"])
     first, source = int(metadata["first_layer"]), metadata["source"]
@@ -109,6 +104,16 @@ def each_layer(
                 _check_finite(arrays[name][None], f"{source}: tensor {name!r}", "")
         heads = replace(heads, dtypes=dtypes)
         yield without_rounding(heads) if leave_out_rounding else heads
+
+
+def stored_tensors(path: Path) -> dict[str, TensorHeader]:
+    """Read where a block's tensors lie; a :class:`DamagedFileError` where its header is none."""
+    text = _header_text(path)
+    size = read_patiently(path, lambda: path.stat().st_size)
+    try:
+        return parse_header(text, path.name, size, str(path))
+    except InputError as error:
+        raise DamagedFileError(path, f"damaged ({error})") from error
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +22,7 @@ from headspaces.weights.formats.torch_load import stream_torch
 from headspaces.weights.headers import Headers, Stream, TensorHeader
 from headspaces.weights.headers_file import load_headers
 from headspaces.weights.hub.repository import stream_hub
+from headspaces.weights.stream_headers import StreamHeaders
 
 _STREAMS: dict[str, Callable[[Headers, Iterable[str]], Stream]] = {
     "safetensors": stream_folder,
@@ -51,15 +52,42 @@ def fetch_block(headers: Headers, layers: range, path: str | Path) -> None:
     """
     names = headers.layer_names(layers)
     kept = (_stream_kept(headers, names, block) for block in _kept_blocks(headers, names, Path(path)))
-    remote = _STREAMS[headers.files[headers.tensors[names[0]].file].form]
-    stream = next((found for found in kept if found), remote)
+    _write(headers, names, layers, path, {}, next((found for found in kept if found), None))
+
+
+def fetch_stream(stream: StreamHeaders, layers: range | None, path: str | Path) -> None:
+    """Write the weights of the stream beside the heads as one safetensors file, like a block of these.
+
+    Parameters
+    ----------
+    stream
+        The checkpoint's rest of the stream.
+    layers
+        Which layers' MLPs; None for what is outside the layers.
+    path
+        The file; it appears whole or not at all.
+
+    Raises
+    ------
+    InputError
+        As :func:`fetch_block`.
+    """
+    own = {"stream": stream.row.to_json(), "stream_notes": json.dumps(stream.notes)}
+    _write(stream.headers, stream.names(layers), range(0) if layers is None else layers, path, own)
+
+
+def _write(
+    headers: Headers, names: Sequence[str], layers: range, path: str | Path, more: Mapping[str, str],
+    kept: Callable[[Headers, Iterable[str]], Stream] | None = None,
+) -> None:  # fmt: skip
+    """Write tensors as one file: out of a block that has them, or from where the checkpoint is."""
     sizes = {name: _stored(headers.tensors[name]) for name in names}
     sums = dict.fromkeys(names, "0" * 64)
     with whole_file(path) as beside, beside.open("wb") as file:
         offsets = _offsets(sizes)
-        header = _header_bytes(headers, layers, sizes, offsets, sums)
+        header = _header_bytes(headers, layers, sizes, offsets, sums, more)
         file.write(header)
-        for name, chunks in stream(headers, names):
+        for name, chunks in _tensors_from(headers, names, kept):
             digest, written = hashlib.sha256(), 0
             file.seek(len(header) + offsets[name])
             for chunk in chunks:
@@ -73,7 +101,15 @@ def fetch_block(headers: Headers, layers: range, path: str | Path) -> None:
             sums[name] = digest.hexdigest()
         # The sums have a fixed width, so the header that holds them fits in place of the first one.
         file.seek(0)
-        file.write(_header_bytes(headers, layers, sizes, offsets, sums))
+        file.write(_header_bytes(headers, layers, sizes, offsets, sums, more))
+
+
+def _tensors_from(
+    headers: Headers, names: Sequence[str], kept: Callable[[Headers, Iterable[str]], Stream] | None
+) -> Stream:
+    if not names:
+        return iter(())
+    return (kept or _STREAMS[headers.files[headers.tensors[names[0]].file].form])(headers, names)
 
 
 def _kept_blocks(headers: Headers, names: Iterable[str], path: Path) -> Iterator[Path]:
@@ -144,6 +180,7 @@ def _header_bytes(
     tensors: Mapping[str, TensorHeader],
     offsets: Mapping[str, int],
     sums: Mapping[str, str],
+    more: Mapping[str, str],
 ) -> bytes:
     metadata = {
         "format": FORMAT,
@@ -155,9 +192,10 @@ def _header_bytes(
         "prefix": headers.prefix,
         "kinds": headers.kinds,
         "shape": json.dumps(asdict(headers.shape)),
-        "first_layer": str(layers[0]),
+        "first_layer": str(layers.start),
         "n_layers": str(len(layers)),
         "sha256": json.dumps(sums),
+        **more,
     }
     if headers.scale_block:
         metadata["scale_block"] = json.dumps(headers.scale_block)

@@ -37,7 +37,7 @@ def interpret(checkpoint: Checkpoint, kinds: str = KINDS) -> Headers:
         If the architecture is not supported, or a tensor is missing, packed or of another shape than its layer needs.
     """
     source, tensors = checkpoint.source, checkpoint.tensors
-    config = _hugging_face_names(checkpoint.config, tensors)
+    config = hugging_face_names(checkpoint.config, tensors)
     check_adapters(tensors, source)
     layout, decoder = find_layout(config, source)
     check_pruned(decoder, source)
@@ -105,7 +105,7 @@ def interpretation_sum(headers: Headers) -> str:
     return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
 
 
-def _hugging_face_names(config: Mapping[str, Any], tensors: Iterable[str]) -> Mapping[str, Any]:
+def hugging_face_names(config: Mapping[str, Any], tensors: Iterable[str]) -> Mapping[str, Any]:
     """Give the configuration of a GGUF file or a training checkpoint the names that Hugging Face's have."""
     if "gguf" in config and "model_type" not in config:
         return gguf_config(config["gguf"], tensors)

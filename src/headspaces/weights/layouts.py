@@ -226,7 +226,7 @@ def find_layout(config: Mapping[str, Any], where: str) -> tuple[Layout, Mapping[
             return find_layout(config[key], f"{where} ({key})")
     rows = [row for row in ROWS if model_type in row.model_types]
     for row in rows:
-        if all(_value(config, key, default) == value for key, (value, default) in row.when.items()):
+        if all(value_of(config, key, default) == value for key, (value, default) in row.when.items()):
             return row, config
     if rows:
         chosen = {key: config.get(key) for row in rows for key in row.when}
@@ -321,6 +321,7 @@ def available_kinds(layout: Layout, prefix: str, names: Iterable[str], kinds: st
     return "".join(kind for kind in kinds if any(start + layout.tensor(kind) in found for start in starts))
 
 
-def _value(config: Mapping[str, Any], key: str, default: Any) -> Any:
+def value_of(config: Mapping[str, Any], key: str, default: Any) -> Any:
+    """Return the value of a configuration's key; the default where it is not there, or null."""
     value = config.get(key)
     return default if value is None else value

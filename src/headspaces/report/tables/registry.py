@@ -17,12 +17,14 @@ from headspaces.report.tables import (
     own_spaces,
     pk,
     series,
+    stream,
     sure,
 )
 from headspaces.study import items
 
 _MODULES = (
-    against_nulls, beyond, conditions, connections, disjoint, effects, observed, on_text, own_spaces, pk, series, sure,
+    against_nulls, beyond, conditions, connections, disjoint, effects, observed, on_text, own_spaces, pk, series,
+    stream, sure,
 )  # fmt: skip
 
 TABLES = items.functions_of(items.TABLES, _MODULES)
