@@ -62,8 +62,8 @@ class MeasuredEffects:
             ``writer`` and ``reader`` as ``layer.head``, the reader of a ``kind`` K or V a key-value head; ``effect``,
             A in nats: the measure changes by about -A when the write is removed from that read, to first order;
             ``effect_second_order``, the same to second order with the reader head exact; ``absolute``, the sum over
-            tokens of absolute values; ``rho`` of the two spaces. ``attrs`` hold what was measured: ``measure``, its
-            ``value`` and ``n_cases``.
+            tokens of absolute values; ``rho`` of the two spaces (RW 4.2). ``attrs`` say what was measured: ``measure``,
+            ``value``, ``n_cases``.
 
         Raises
         ------

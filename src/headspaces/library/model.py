@@ -30,7 +30,7 @@ class ModelSpaces(MeasuredEffects):
     leading
         How many of a head's most weighted directions span its space; all by default.
 
-    Numbers are computed when asked for, bases kept below 2 GiB. Examples import numpy as np and headspaces as hs.
+    Numbers are computed when asked for, bases kept while below 2 GiB. Examples have numpy as np, headspaces as hs.
 
     Attributes
     ----------
