@@ -278,7 +278,7 @@ def _effects(models: Sequence[ModelSpaces], options: argparse.Namespace) -> list
     )
     if options.csv:
         return [printing.as_csv(frame)]
-    facts = printing.facts(model, "OK") | frame.attrs
+    facts = printing.facts(model, "OK") | {str(name): value for name, value in frame.attrs.items()}
     if options.json:
         return [printing.as_json(facts | {"edges": printing.edges_json(frame)})]
     return list(printing.show_effects(facts, frame))

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from headspaces.activations.run_check import TOKENIZERS
 from headspaces.errors import InputError
+
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+"""Files that hold a tokenizer."""
 
 TOKEN_BYTES = 48
 """Longest text of a token that is kept, in bytes of UTF-8."""

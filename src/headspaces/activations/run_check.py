@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Container
 from pathlib import Path
 
+from headspaces.activations.pretrained import TOKENIZERS
 from headspaces.errors import InputError
 from headspaces.spaces import KINDS, READS
 from headspaces.weights.folder import read_folder
@@ -21,9 +22,6 @@ GGUF_OF_TRANSFORMERS = (
 """Served architectures of GGUF files that transformers runs."""
 
 SEES = "the model also sees or hears, and transformers does not run its decoder alone"
-
-TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
-"""Files that hold a tokenizer."""
 
 
 def reason_not_to_run(source: str, kinds: str) -> str | None:

@@ -71,6 +71,10 @@ class MeasuredEffects:
             If neither or both of text and prompts are given, the model is no checkpoint that transformers runs,
             something is missing (``pip install 'headspaces[run]'``), or the text or a prompt cannot be used.
 
+        Notes
+        -----
+        Both effects are derived in ``docs/effects.md``, which README leads to.
+
         Examples
         --------
         >>> model = hs.load("hub:HuggingFaceTB/SmolLM2-135M")  # doctest: +SKIP
