@@ -52,7 +52,8 @@ def test_every_table_is_made_from_the_stages_it_needs(name, model, writes_only, 
 def test_columns_are_the_contract():
     contract = {
         "table1": "model, scope, spaces, n_pairs, min_angle_deg, median_min_angle_deg",
-        "table2": "model, lambda_min_low, lambda_min_high, bound_high, n_layer_pairs, spaces, min_max_rho, n_below_isotropic",
+        "table2": "model, lambda_min_low, lambda_min_high, bound_high, n_layer_pairs, spaces, min_max_rho, "
+        "n_below_isotropic",
         "table3": "model, d_model, d_head, n_query_heads, n_kv_heads, n_layers, n_write_pairs, isotropic",
         "table4": "model, scope, spaces, n_conditions, n_samples, n_above_all, r_median, rotation_ratio_median, "
                   "reassignment_ratio_median",
