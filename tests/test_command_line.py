@@ -138,6 +138,26 @@ def test_pairs_come_from_the_results_where_these_are_of_the_same_weights(
     assert result["from"] == str(path)
 
 
+def test_pairs_have_their_effect_where_the_results_hold_it(
+    run: Any, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overlaps = store(tmp_path / "results", model)
+    assert "effect" not in run("pairs", str(model), "--top", "3")["pairs"][0]
+    facts = {"model": model.name, "source": str(model), "revision": headers_of(tmp_path / "results", model).revision}
+    effect = np.random.default_rng(0).random((LAYERS, LAYERS, HEADS, GROUPS))
+    arrays = {f"repeats/{kind}/effect": effect for kind in "QK"}
+    path = overlaps.parents[1] / "attribution" / overlaps.name
+    write_arrays(path, "attribution", arrays, facts)
+    for pair in run("pairs", str(model), "--top", "3")["pairs"]:
+        writer, reader = pair["source"], pair["target"]
+        assert pair["effect"] == effect[writer["layer"], reader["layer"], writer["head"], reader["head"]]
+    assert main(["pairs", str(model), "--results", str(tmp_path / "results"), "--top", "1"]) == 0
+    assert f"{1e3 * effect[1, 2, HEADS - 1, GROUPS - 1]:.3f}" in capsys.readouterr().out.splitlines()[-1]
+    path.unlink()
+    write_arrays(path, "attribution", arrays, facts | {"revision": "another"})
+    assert "effect" not in run("pairs", str(model), "--top", "3")["pairs"][0]
+
+
 @pytest.mark.parametrize(
     "changes",
     [

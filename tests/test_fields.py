@@ -142,12 +142,12 @@ MADE: dict[str, Callable[[list[LayerHeads]], dict[str, np.ndarray]]] = {
     "activations": activations,
     "attribution": lambda _: {
         start + name: values
-        for start in ("", "repeats/")
+        for start in ("", "repeats/", "prompts/")
         for name, values in {
             **{
                 f"{kind}/{name}": np.zeros((5, 5, 4, SHAPE.n_heads(kind)))
                 for kind in "QKV"
-                for name in ("effect", "absolute", "window_effect_sd")
+                for name in ("effect", "effect_second_order", "absolute", "window_effect_sd")
             },
             **{f"{kind}/gradient_norm": np.zeros((5, SHAPE.n_heads(kind))) for kind in "QKV"},
             "O/write_norm": np.zeros((5, 4)),
@@ -158,7 +158,7 @@ MADE: dict[str, Callable[[list[LayerHeads]], dict[str, np.ndarray]]] = {
         **{f"{role}_{of}": np.zeros(8, int) for role in ("writer", "reader") for of in ("layer", "head")},
         **{f"random_{role}_head": np.zeros(8, int) for role in ("writer", "reader")},
         **{name: np.zeros((8, 9)) for name in ("zero", "mean", "random_zero")},
-        "first_order": np.zeros(8),
+        **{name: np.zeros(8) for name in ("first_order", "second_order")},
     },
     "stream": lambda layers: streamed(layers),
     "attention": lambda _: {

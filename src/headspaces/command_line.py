@@ -1,4 +1,4 @@
-"""The command line: ``headspaces inspect | pairs | compare | export``, tables; and ``run``, the workflow.
+"""The command line: ``headspaces inspect | pairs | compare | effects | export``, tables; and ``run``, the workflow.
 
 It parses, calls the library and prints (:mod:`headspaces.printing`). What the user gets wrong is one line and exit
 status 2.
@@ -138,6 +138,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     compare.set_defaults(run=_compare)
 
+    effects = command(
+        "effects", "the edges from writes to later reads that matter most to the loss", _formats(), spaces=False
+    )
+    effects.add_argument("models", nargs=1, metavar="MODEL")
+    effects.add_argument("text", nargs="?", metavar="TEXT", help="a text file, dataset:… or python:pydoc_data.topics")
+    effects.add_argument("--prompts", metavar="FILE", help="instead of TEXT, prompts with two answers each, JSON lines")
+    effects.add_argument("--top", type=_positive, default=20, metavar="N", help="how many edges (default: 20)")
+    effects.add_argument("--windows", type=_positive, default=8, metavar="N", help="pieces of the text (default: 8)")
+    effects.add_argument(
+        "--window-tokens", type=_positive, default=256, metavar="N", help="their length (default: 256)"
+    )
+    effects.set_defaults(run=_effects, unfolded=False, rank_rtol=None, leave_out_rounding=False)
+
     export = command("export", "overlaps and angles of all pairs as a file", _settings())
     export.add_argument("models", nargs=1, metavar="MODEL")
     export.add_argument(
@@ -256,6 +269,19 @@ def _compare(models: Sequence[ModelSpaces], options: argparse.Namespace) -> list
     if options.json:
         return [printing.as_json({"models": both, **frame.attrs, **printing.compared_json(frame)})]
     return list(printing.show_two(both, frame, printing.isotropic(one)))
+
+
+def _effects(models: Sequence[ModelSpaces], options: argparse.Namespace) -> list[str]:
+    (model,) = models
+    frame = model.effects(
+        options.text, options.top, prompts=options.prompts, windows=options.windows, window_tokens=options.window_tokens
+    )
+    if options.csv:
+        return [printing.as_csv(frame)]
+    facts = printing.facts(model, "OK") | frame.attrs
+    if options.json:
+        return [printing.as_json(facts | {"edges": printing.edges_json(frame)})]
+    return list(printing.show_effects(facts, frame))
 
 
 def _export(models: Sequence[ModelSpaces], options: argparse.Namespace) -> list[str]:

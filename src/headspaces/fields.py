@@ -116,11 +116,19 @@ _NULLS = (
 _EFFECTS = (
     Field("{Y}/effect", _QUERY_TO, "nat", "A, the first-order effect of the edge on the mean loss" + _LATER),
     Field("{Y}/absolute", _QUERY_TO, "nat", "sum over tokens of the effect's absolute values" + _LATER),
+    Field(
+        "{Y}/effect_second_order",
+        _QUERY_TO,
+        "nat",
+        "A_2: the reader head computed exactly without the write, the loss to second order from there; of the edges of "
+        "largest |A|, NaN for all others",
+    ),
     Field("{Y}/window_effect_sd", _QUERY_TO, "nat", "standard deviation (ddof = 1) of the windows' effects" + _LATER),
     Field("{Y}/gradient_norm", ("layer", "{Y}"), "nat", "root mean square norm of the loss' gradient at the read"),
     Field("O/write_norm", ("layer", "head"), "1", "root mean square norm of the head's write"),
 )
-"""Of the loss on the text; those of the loss on second copies of random tokens stand under ``repeats/``."""
+"""Of the loss on the text; those of second copies of random tokens stand under ``repeats/``, those of the difference of
+two answers' logits under ``prompts/``."""
 
 _SIDES = {
     "{end}": ("end", "one"), "O": ("layer", "head"), "M": ("layer", "one"), "{Y}": ("layer", "{Y}"),
@@ -255,7 +263,11 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
     ),
     "attribution": (
         *_EFFECTS,
-        *(replace(field, name=f"repeats/{field.name}", meaning=f"{field.meaning} (repeats)") for field in _EFFECTS),
+        *(
+            replace(field, name=f"{measure}/{field.name}", meaning=f"{field.meaning} ({measure})")
+            for measure in ("repeats", "prompts")
+            for field in _EFFECTS
+        ),
     ),
     "ablation": (
         Field("kind", ("edge",), "", "kind of the read: Q, K or V"),
@@ -268,6 +280,7 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("random_writer_head", ("edge",), "", "writer of a random edge of the same layers and kind"),
         Field("random_reader_head", ("edge",), "", "its reader"),
         Field("first_order", ("edge",), "nat", "effect A of the edge; ablation changes the loss by about -A"),
+        Field("second_order", ("edge",), "nat", "A_2 of the edge: to second order, with the reader head exact"),
         Field("zero", ("edge", "window"), "nat", "change of the window's loss without the write at this read"),
         Field("mean", ("edge", "window"), "nat", "the same with the write's mean over the window in its place"),
         Field("random_zero", ("edge", "window"), "nat", "change of the loss without the random edge"),

@@ -52,10 +52,15 @@ def pairs_json(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {
             "source": _place(row[one]), "target": _place(row[other]), "rho": row["rho"], "pk": row["pk"],
-            "angle_deg": row["angle_deg"],
+            "angle_deg": row["angle_deg"], **({"effect": row["effect"]} if "effect" in row else {}),
         }
         for row in frame.to_dict("records")
     ]  # fmt: skip
+
+
+def edges_json(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """List edges with layers and heads as numbers."""
+    return [{**row, "writer": _place(row["writer"]), "reader": _place(row["reader"])} for row in _rows(frame)]
 
 
 def compared_json(frame: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
@@ -119,11 +124,28 @@ def show_pairs(about: Mapping[str, Any], frame: pd.DataFrame) -> Iterator[str]:
         yield f"no pairs: {_no_pairs(spaces)}"
         return
     one, other = frame.columns[:2]
-    rows = [(spaces[0], "", spaces[-1], "ρ", "PK", "smallest angle (°)")]
-    for row in frame.to_dict("records"):
-        numbers = (f"{row['rho']:.4f}", f"{row['pk']:.2f}", f"{row['angle_deg']:.2f}")
+    effects = "effect" in frame
+    rows = [(spaces[0], "", spaces[-1], "ρ", "PK", "smallest angle (°)", *(["effect (1e-3 nats)"] if effects else []))]
+    for row in _rows(frame):
+        numbers = [f"{row['rho']:.4f}", f"{row['pk']:.2f}", f"{row['angle_deg']:.2f}"]
+        numbers += [f"{1e3 * row['effect']:.3f}"] if effects else []
         rows.append((row[one], "–" if within else "→", row[other], *numbers))
-    yield from _aligned(rows, "rlrrrr")
+    yield from _aligned(rows, "rlr" + "r" * (len(rows[0]) - 3))
+
+
+def show_effects(about: Mapping[str, Any], frame: pd.DataFrame) -> Iterator[str]:
+    """Print the edges that matter most."""
+    yield from _heading(about)
+    yield f"{about['measure']} {about['value']:.4f} nats, mean of {about['n_cases']} sequences"
+    yield "in 1e-3 nats; without the write at this read it changes by about -A; layer.head of each\n"
+    if frame.empty:
+        yield "no edges: there is no later layer"
+        return
+    rows = [("writer", "", "reader", "", "A", "A to 2nd order", "absolute", "ρ")]
+    for row in _rows(frame):
+        effects = (f"{1e3 * row[name]:.3f}" for name in ("effect", "effect_second_order", "absolute"))
+        rows.append((row["writer"], "→", row["reader"], row["kind"], *effects, f"{row['rho']:.4f}"))
+    yield from _aligned(rows, "rlrlrrrr")
 
 
 def show_two(both: Sequence[Mapping[str, Any]], frame: pd.DataFrame, random: float) -> Iterator[str]:

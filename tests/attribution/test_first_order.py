@@ -87,8 +87,8 @@ def test_effects_are_those_of_autograd_with_every_read_its_own_leaf(name):
         )
 
 
-COMPLETE = ("gpt2", "llama", "falcon-multiquery", "gpt_neox", "qwen2", "cohere")
-"""LayerNorm, RMSNorm and GQA, MQA, three with parallel sublayers."""
+COMPLETE = ("gpt2", "llama", "falcon-multiquery", "gpt_neox", "qwen2", "cohere", "olmo2", "gemma2")
+"""LayerNorm, RMSNorm and GQA, MQA, parallel sublayers, norms behind the sublayers with none before and with both."""
 
 
 @pytest.mark.parametrize("name", COMPLETE)
@@ -98,7 +98,10 @@ def test_the_effects_of_all_that_is_written_add_up_to_what_is_read(name):
     block, parts = layer_of(model, name, 0), []
     output = block.get_submodule(f"{TINY[name].attention}.{TINY[name].output}")
     hooks = [
-        block.mlp.register_forward_hook(lambda _m, _i, out: parts.append(out[0].numpy().copy())),
+        # Where a norm stands behind the MLP, what it gives is what is added.
+        getattr(block, "post_feedforward_layernorm", block.mlp).register_forward_hook(
+            lambda _m, _i, out: parts.append(out[0].numpy().copy())
+        ),
         block.register_forward_pre_hook(
             lambda _m, args, kwargs: parts.append((*args, *kwargs.values())[0][0].numpy().copy()), with_kwargs=True
         ),
@@ -125,6 +128,17 @@ def test_only_the_tokens_that_count_are_predicted():
     own = [torch.logsumexp(logits[at - 1], 0) - logits[at - 1, tokens[at]] for at in range(7, len(tokens))]
     assert value == pytest.approx(np.mean(own), rel=1e-9)
     assert np.isnan(found["Q/window_effect_sd"]).all()  # of a single case
+
+
+def test_sequences_that_run_at_once_do_not_see_each_other(monkeypatch):
+    """One after the other and together, with one of another length between: the same numbers."""
+    model, other = running_tiny("bloom"), Case(CASES[1].tokens[:7])
+    together, value = first_order(model, [*CASES, other, CASES[0]])
+    monkeypatch.setattr("headspaces.attribution.cases.BATCH_TOKENS", 1)
+    apart, single = first_order(model, [*CASES, other, CASES[0]])
+    assert value == pytest.approx(single, rel=1e-12)
+    for name, values in apart.items():
+        np.testing.assert_allclose(together[name], values, rtol=1e-6, atol=1e-12)
 
 
 def test_only_later_reads_have_effects():

@@ -11,6 +11,7 @@ from headspaces.attribution.ablation import Edge
 from headspaces.attribution.cases import repeated_cases
 from headspaces.attribution.first_order import first_order
 from headspaces.attribution.running import open_running, running_toy
+from headspaces.attribution.second_order import second_order
 from headspaces.attribution.stage import ChosenEdge, Losses, ablation, attribution, choose_edges, losses
 from headspaces.weights.blocks import read_block
 from headspaces.weights.fetch import fetch_block
@@ -34,7 +35,7 @@ def test_the_strongest_key_edges_on_repeats_run_from_previous_token_to_induction
     running, model = trained
     chosen = losses(running, NO_TEXT, 8, 256, seed=0)
     assert list(chosen.cases) == ["repeats"]
-    arrays, values = attribution(running, chosen)
+    arrays, values = attribution(running, chosen, 3)
     copy = torch.from_numpy(chosen.cases["repeats"][0].tokens)
     with torch.no_grad():
         attentions = model(copy[None])[1]
@@ -51,6 +52,8 @@ def test_the_strongest_key_edges_on_repeats_run_from_previous_token_to_induction
         assert previous[writer] > 0.5
         assert induction[reader] > 0.3
     assert values["loss_repeats"] < 0.1
+    assert np.isfinite(arrays["repeats/K/effect_second_order"][0, 1].ravel()[order]).all()
+    assert np.isfinite(arrays["repeats/K/effect_second_order"]).sum() == 3
 
 
 def test_the_toy_models_read_is_what_autograd_says():
@@ -101,6 +104,19 @@ def heads_of(toy):
     return layers
 
 
+def test_the_heads_of_the_strongest_edges_are_computed_exactly():
+    model = running_tiny("llama")
+    arrays, _ = attribution(model, Losses({"text": CASES, "repeats": CASES[:1]}, {}), 2)
+    for start, cases in (("", CASES), ("repeats/", CASES[:1])):
+        for kind in "QKV":
+            sizes, exact = np.abs(arrays[f"{start}{kind}/effect"]), arrays[f"{start}{kind}/effect_second_order"]
+            places = np.argwhere(np.isfinite(exact))
+            assert sizes[np.isfinite(exact)].min() == np.sort(sizes[np.isfinite(sizes)])[-2]
+            edges = [Edge(kind, i, h, j, g) for i, j, h, g in places.tolist()]
+            expected = second_order(model, cases, edges).mean(axis=1)
+            np.testing.assert_allclose(exact[np.isfinite(exact)], expected, rtol=1e-9)
+
+
 def test_the_strongest_edges_of_each_score_are_chosen_and_matched():
     rng = np.random.default_rng(0)
     values = rng.standard_normal((3, 3, 4, 2))
@@ -137,6 +153,8 @@ def test_the_ablation_file_has_the_changes_of_its_edges():
     assert arrays["zero"].shape == arrays["mean"].shape == arrays["random_zero"].shape == (2, len(CASES))
     assert arrays["kind"].tolist() == [b"K", b"Q"]
     assert arrays["first_order"][0] == effects["K/effect"][0, 1, 1, 0]
+    heads = second_order(model, CASES, [one.edge for one in edges]).mean(axis=1)
+    np.testing.assert_array_equal(arrays["second_order"], heads)
     assert (arrays["random_writer_head"].tolist(), arrays["random_reader_head"].tolist()) == ([2, 1], [1, 0])
     own = ablation(model, Losses({"text": CASES}, {}), effects, [ChosenEdge(edges[0].matched, "x", edges[0].edge)])
     np.testing.assert_allclose(own["zero"][0], arrays["random_zero"][0], rtol=1e-9)

@@ -40,7 +40,7 @@ def test_the_public_names_are_these() -> None:
     assert set(public()) == {
         "compare", "load", "null_test", "orthonormal_bases", "principal_angles", "projection_kernel", "read",
         *(f"ModelSpaces.{name}" for name in (
-            "angles", "overlaps", "projection_kernel", "spaces", "spectra", "top_pairs",
+            "angles", "effects", "overlaps", "projection_kernel", "spaces", "spectra", "top_pairs",
         )),
         "plot.graph", "plot.heatmap", "plot.layers",
     }  # fmt: skip

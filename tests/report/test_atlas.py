@@ -19,7 +19,7 @@ from support.browser import cut_texts, is_dark, press, settle, show, text
 
 from headspaces.nulls.significance import pair_scores
 from headspaces.report import atlas
-from headspaces.report.html import SCRIPTS, TEMPLATES
+from headspaces.report.html import SCRIPTS, TEMPLATES, script_json
 from headspaces.report.results import ModelResults
 from headspaces.store import write_arrays
 from headspaces.text_tables import write_text
@@ -210,11 +210,11 @@ def test_names_cannot_become_markup(page: str) -> None:
     assert "&lt;/script&gt;&lt;b&gt;&amp;" in page
     assert embedded(page)["model"] == NAME
     nasty = {"a": "</script><!--<script>", "b": "&\u2028\u2029", "ρ": 1.5}
-    text = atlas.script_json(nasty)
+    text = script_json(nasty)
     assert json.loads(text) == nasty
     assert not set("<>&\u2028\u2029") & set(text)
     with pytest.raises(ValueError, match="JSON"):
-        atlas.script_json({"a": float("nan")})
+        script_json({"a": float("nan")})
 
 
 def test_the_page_asks_for_nothing(page: str) -> None:

@@ -26,6 +26,20 @@ def test_the_strongest_come_first_from_all_three_comparisons(model):
     assert set(frame["writer_class"]) == {""}
 
 
+def test_connections_have_their_effect_where_it_was_measured(model):
+    without = TABLES["strongest_pairs"]([model]).frame
+    assert without["effect"].isna().all()
+    effects = {
+        f"{kind}/effect": np.random.default_rng(0).random(model.overlaps[f"cross/O{kind}/rho"].shape) for kind in "QKV"
+    }
+    for start in ("", "repeats/"):  # a model without a text has the second alone
+        stored = {start + name: values for name, values in effects.items()}
+        frame = TABLES["strongest_pairs"]([dataclasses.replace(model, attribution=stored)]).frame
+        for row in frame.to_dict("records"):
+            place = tuple(row[name] for name in ("writer_layer", "reader_layer", "writer_head", "reader_head"))
+            assert row["effect"] == effects[f"{row['spaces'][1]}/effect"][place]
+
+
 def test_all_pairs_of_a_random_model_are_looked_at():
     model = random_model("m", n_layers=4, n_query_heads=4, n_kv_heads=2)
     every = np.concatenate([model.overlaps[f"cross/O{kind}/rho"].ravel() for kind in "QKV"])

@@ -44,7 +44,7 @@ def model():
         "kind": np.array([b"Q", b"Q", b"Q", b"K"]), "chosen_by": np.array([b"rho"] * n_edges),
         "writer_layer": np.arange(n_edges), "writer_head": np.arange(n_edges),
         "reader_layer": np.arange(n_edges) + 1, "reader_head": np.zeros(n_edges, int),
-        "first_order": np.array([1.0, -2.0, 3.0, 4.0]),
+        "first_order": np.array([1.0, -2.0, 3.0, 4.0]), "second_order": np.array([2.5, -2.0, -1.0, 3.9]),
         "zero": np.array([[-1.0, -1.4], [2.0, 2.2], [3.0, 3.0], [-4.0, -4.0]]),
         "mean": np.ones((n_edges, 2)), "random_zero": np.full((n_edges, 2), 0.5),
     }  # fmt: skip
@@ -119,11 +119,16 @@ def test_ablations_are_means_over_windows_and_signs_are_counted(model):
     table = attribution_ablation([model, ModelResults("n", {}, {})])
     frame = table.frame
     assert frame["ablated"].tolist() == pytest.approx([-1.2, 2.1, 3.0, -4.0])
+    assert frame["second_order"].tolist() == [2.5, -2.0, -1.0, 3.9]
     assert frame["spaces"].tolist() == ["OQ", "OQ", "OQ", "OK"]
     assert frame["random_reference"].tolist() == [0.5] * 4
     assert table.notes == (
-        "m, OQ: signs agree for 2 of 3 edges, Spearman of the sizes 1.00.", "m, OK: signs agree for 1 of 1 edges.",
-    )  # fmt: skip
+        (
+            "m, OQ: signs of the first order agree for 2 of 3 edges, Spearman of the sizes 1.00; "
+            "signs of the second order agree for 3 of 3 edges, Spearman of the sizes -1.00."
+        ),
+        "m, OK: signs of the first order agree for 1 of 1 edges; signs of the second order agree for 1 of 1 edges.",
+    )
 
 
 def test_figures_have_the_numbers_of_the_table(model):

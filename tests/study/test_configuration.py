@@ -121,10 +121,18 @@ def test_without_a_text_no_model_is_run():
 
 @pytest.mark.parametrize(("ablated", "made"), [(0, False), (2, True)])
 def test_edges_are_taken_out_where_the_setting_says_so(ablated, made):
-    found = study(models=["two-layer-attention"], attribution={"ablated": ablated})
+    found = study(models=["two-layer-attention"], attribution={"second_order": 1, "ablated": ablated})
     assert ("ablation" in found.stages_of("two-layer-attention")) == made
     assert "attribution" in found.stages_of("two-layer-attention")
     assert made or found.stages["ablation"]["two-layer-attention"].startswith("the setting ablated is 0")
+
+
+def test_prompts_are_a_file(tmp_path):
+    (tmp_path / "ioi.jsonl").write_text("")
+    prompts = str(tmp_path / "ioi.jsonl")
+    assert given(prompts=prompts)["attribution"]["prompts"] == prompts
+    with pytest.raises(InputError, match=r"prompts is 'oio.jsonl': no such file"):
+        given(prompts="oio.jsonl")
 
 
 @pytest.mark.parametrize("asked", [False, True])

@@ -8,6 +8,7 @@ Needs a text and the whole model; the ablation also the overlaps, to choose the 
 rule attribution:
     """Run a model forth and back on the text and on repeated random tokens, and multiply all writes with all gradients."""
     input:
+        prompts=SETTINGS["attribution"].get("prompts", []),
         text=f"results/texts/{TEXT}.json",
         checkpoint=run_files,
         weights=blocks("weights", "safetensors"),
@@ -20,13 +21,14 @@ rule attribution:
         "results/benchmarks/attribution/{model}.tsv"
     threads: threads_of("attribution")
     resources:
-        **request("attribution"),
+        **request("attribution", second_order=SETTINGS["attribution"]["second_order"]),
         network=1,
     params:
         checkpoint=run_path,
         windows=SETTINGS["activations"]["windows"],
         window_tokens=SETTINGS["activations"]["window_tokens"],
         seed=SETTINGS["seed"],
+        second_order=SETTINGS["attribution"]["second_order"],
     script:
         "../scripts/attribution.py"
 

@@ -250,6 +250,13 @@ def groups_of(entries):
     return groups
 
 
+def spread(values, most):
+    """Some of many values, as far apart as can be, with the first and the last."""
+    last = len(values) - 1
+    places = sorted({round(at * last / (most - 1)) for at in range(most)})
+    return [values[place] for place in places] if last >= most else values
+
+
 def series_steps(wildcards):
     """The steps of a series, with the files that each is known by."""
     return [

@@ -22,6 +22,31 @@ GRAPHS = [
     name for name, files in STAGE_FILES.items() if {"affinity", "nulls"} <= set(files)
 ]
 
+# By series, the steps that have a page of their own: some of a long one.
+STEPS = {name: spread(list(series.steps), 20) for name, series in SERIES.items()}
+# What either side of the page of two atlases can show: a model, or the steps of a series.
+SIDES = {name: {"": f"atlas/{name}.html"} for name in MODELS}
+SIDES |= {
+    f"{name}, by step": {
+        str(step): f"atlas/{SERIES[name].steps[step].name}.html" for step in steps
+    }
+    for name, steps in STEPS.items()
+}
+
+
+def atlas_of(model):
+    """The files that a model's interactive page is made of."""
+    stages = ("overlaps", "nulls", "attention", "affinity")
+    own = set(STUDY.stages_of(model)).intersection(stages)
+    return {
+        "files": {stage: f"results/{stage}/{model}.h5" for stage in sorted(own)},
+        "bases": [f"results/bases/{model}/{block}.h5" for block in KNOWN[model].blocks],
+    }
+
+
+def paths_of(atlas):
+    return [*atlas["files"].values(), *atlas["bases"]]
+
 
 rule scorecard:
     """Put what was measured beside every number that the papers print."""
@@ -88,11 +113,7 @@ rule duplicates:
 rule atlas:
     """Make a model's interactive page."""
     input:
-        overlaps="results/overlaps/{model}.h5",
-        nulls="results/nulls/{model}.h5",
-        attention=stage_file("attention"),
-        affinity=stage_file("affinity"),
-        bases=blocks("bases", "h5"),
+        files=lambda wildcards: paths_of(atlas_of(wildcards.model)),
         code=code_of("atlas"),
         templates=templates("page") + templates("atlas"),
     output:
@@ -101,12 +122,71 @@ rule atlas:
         "results/logs/atlas/{study}/{model}.log",
     benchmark:
         "results/benchmarks/atlas/{study}/{model}.tsv"
+    wildcard_constraints:
+        model="|".join(re.escape(name) for name in MODELS),
     threads: 2
     resources:
         mem_mb=4000,
         runtime=30,
+    params:
+        models=lambda wildcards: [atlas_of(wildcards.model)],
     script:
         "../scripts/atlas.py"
+
+
+for number, (name, steps) in enumerate(STEPS.items()):
+    # One job: of small models the start takes longer than the page.
+    models = [SERIES[name].steps[step].name for step in steps]
+    models = [model for model in models if model not in MODELS]
+    if not models:
+        continue
+
+    rule:
+        name:
+            f"atlas_of_steps_{number}"
+        input:
+            files=[path for model in models for path in paths_of(atlas_of(model))],
+            code=code_of("atlas"),
+            templates=templates("page") + templates("atlas"),
+        output:
+            [f"results/report/{{study}}/atlas/{model}.html" for model in models],
+        log:
+            f"results/logs/atlas/{{study}}/{name}.steps.log",
+        benchmark:
+            f"results/benchmarks/atlas/{{study}}/{name}.steps.tsv"
+        resources:
+            mem_mb=4000,
+            runtime=60,
+        params:
+            models=[atlas_of(model) for model in models],
+        script:
+            "../scripts/atlas.py"
+
+
+rule side_by_side:
+    """Make the page that shows two atlases beside each other."""
+    input:
+        pages=[
+            f"results/report/{{study}}/{page}"
+            for pages in SIDES.values()
+            for page in pages.values()
+        ],
+        code=code_of("side_by_side"),
+        templates=templates("page") + templates("side_by_side"),
+    output:
+        "results/report/{study}/side_by_side.html",
+    log:
+        "results/logs/side_by_side/{study}.log",
+    benchmark:
+        "results/benchmarks/side_by_side/{study}.tsv"
+    localrule: True
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        choices=SIDES,
+    script:
+        "../scripts/side_by_side.py"
 
 
 rule report_page:
@@ -118,6 +198,9 @@ rule report_page:
         tables=expand("results/report/{{study}}/tables/{table}.json", table=TABLES),
         figures=expand("results/report/{{study}}/figures/{figure}.png", figure=FIGURES),
         atlases=expand("results/report/{{study}}/atlas/{model}.html", model=MODELS),
+        side_by_side=(
+            ["results/report/{study}/side_by_side.html"] if len(SIDES) > 1 else []
+        ),
         graphs=expand("results/report/{{study}}/graphs/{model}.graphml", model=GRAPHS),
         stages=flat(STAGE_FILES),
         registry=items.ITEMS_FILE,

@@ -21,5 +21,6 @@ with job(snakemake.log[0], snakemake.threads):
         describe_machine(),
     )
     parts = (by_name(paths) for paths in (inputs.tables, inputs.figures, inputs.atlases))
-    files = StudyFiles(inputs.scorecard, inputs.duplicates, *parts, reference=inputs.reference)
+    both = next(iter(inputs.side_by_side), None)
+    files = StudyFiles(inputs.scorecard, inputs.duplicates, *parts, inputs.reference, both)
     write_text(report_page(study, files, record, Path(snakemake.output[0]).parent), snakemake.output[0])

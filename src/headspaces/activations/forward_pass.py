@@ -119,11 +119,15 @@ def cut_windows(tokenizer: Any, text: Text, n_windows: int, n_tokens: int) -> Wi
             f"{n_windows * n_tokens}; take a longer text or fewer windows"
         )
     array = np.asarray(tokens[: n_windows * n_tokens], dtype=np.int64).reshape(n_windows, n_tokens)
-    # What the tokenizer puts before a text is inferred by comparison: its settings have many names.
+    return Windows(array, token_before(tokenizer))
+
+
+def token_before(tokenizer: Any) -> int | None:
+    """Find the token that a tokenizer puts before every text; None where there is none."""
+    # Inferred by comparison: its settings have many names.
     with_special, bare = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (True, False))
-    bos = tokenizer.bos_token_id
-    added = bos is not None and len(with_special) > len(bare) and with_special[0] == bos
-    return Windows(array, bos if added else None)
+    bos: int | None = tokenizer.bos_token_id
+    return bos if bos is not None and len(with_special) > len(bare) and with_special[0] == bos else None
 
 
 def find_modules(model: Any, where: str) -> tuple[Layout, str, float]:

@@ -7,7 +7,7 @@ reader's give what they gave before, without being run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 from tqdm import tqdm
 
+from headspaces.activations.hooks import WatchedLayer
 from headspaces.attribution.cases import Case
 from headspaces.attribution.reads import LayerReads
 from headspaces.attribution.running import RunningModel
@@ -33,6 +34,16 @@ class Edge(NamedTuple):
     writer_head: int
     reader_layer: int
     reader_head: int
+
+    @property
+    def writer(self) -> tuple[int, int]:
+        """Layer and head of the writer."""
+        return self.writer_layer, self.writer_head
+
+    @property
+    def indices(self) -> tuple[int, int, int, int]:
+        """Where the edge stands in arrays of all pairs."""
+        return self.writer_layer, self.reader_layer, self.writer_head, self.reader_head
 
 
 @dataclass(frozen=True)
@@ -63,12 +74,12 @@ def ablate(
     reads = {layer: model.reads(layer) for layer in sorted({edge.reader_layer for edge in edges})}
     with torch.inference_mode(), tqdm(total=len(cases) * len(edges), desc="edges", unit="edge", mininterval=5) as bar:
         for number, case in enumerate(cases):
-            whole = _Recorded(model, case, {(edge.writer_layer, edge.writer_head) for edge in edges})
+            whole = _Recorded(model, case, {edge.writer for edge in edges})
             for layer, group in groupby(order, key=lambda at: edges[at].reader_layer):
                 with whole.from_layer(layer):
                     for at in group:
                         for row, removal in enumerate(removals):
-                            taken = removal.of(whole.writes[edges[at][1:3]])
+                            taken = removal.of(whole.writes[edges[at].writer])
                             with without(reads[layer], edges[at], taken):
                                 value = case.measure(model.run(case.tokens)).item()
                             changes[row, at, number] = value - whole.value
@@ -92,30 +103,41 @@ class _Recorded:
 
                 hooks.callback(layer.register_forward_hook(keep).remove)
             self.value = case.measure(model.run(case.tokens)).item()
-        activations = model.taken(watched)
-        self.writes: Mapping[tuple[int, ...], Tensor] = {
-            (layer, head): _write(activations[layer].head_outputs[:, head], fold(model.heads[layer], "O")[head])
-            for layer, head in writers
-        }
+        self.writes = writes_of(model, watched, writers)
 
     @contextmanager
     def from_layer(self, first: int) -> Iterator[None]:
         """Let the layers below one give what they gave, without being run."""
-        for layer, given in zip(self.layers[:first], self.given, strict=False):
-            layer.forward = lambda *_args, given=given, **_kwargs: given
-        try:
+        with ExitStack() as stack:
+            for layer, given in zip(self.layers[:first], self.given, strict=False):
+                stack.enter_context(instead(layer, lambda *_args, given=given, **_kwargs: given))
             yield
-        finally:
-            for layer in self.layers[:first]:
-                del layer.forward
-
-
-def _write(z: Float[np.ndarray, "token d_head"], factor: Float[np.ndarray, "d_model d_head"]) -> Tensor:
-    return torch.from_numpy(z @ factor.T.astype(z.dtype))
 
 
 @contextmanager
-def without(reads: LayerReads, edge: Edge, taken: Float[Tensor, "token d_model"]) -> Iterator[None]:
+def instead(module: torch.nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Let a module give something else than what it computes."""
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward
+
+
+def writes_of(
+    model: RunningModel, watched: Sequence[WatchedLayer], writers: Iterable[tuple[int, int]]
+) -> dict[tuple[int, int], Float[Tensor, "token d_model"]]:
+    """Take what some heads, by layer and head, have written in the run that was watched."""
+    activations = model.taken(watched)
+    writes = {}
+    for layer, head in writers:
+        z = activations[layer].head_outputs[:, head]
+        writes[layer, head] = torch.from_numpy(z @ fold(model.heads[layer], "O")[head].T.astype(z.dtype))
+    return writes
+
+
+@contextmanager
+def without(reads: LayerReads, edge: Edge, taken: Float[Tensor, "*sequence token d_model"]) -> Iterator[None]:
     """Take something from what one read sees of the residual stream."""
     name, rows = reads.places[edge.kind]
     module, own = reads.modules[name], torch.from_numpy(rows[edge.reader_head])

@@ -19,11 +19,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from tqdm import tqdm
 
 from headspaces.activations.response import LayerActivations, normalise
-from headspaces.attribution.cases import Case
+from headspaces.attribution.cases import Case, batches
 from headspaces.attribution.reads import LayerReads
 from headspaces.attribution.running import RunningModel
 from headspaces.errors import InputError
@@ -86,17 +87,20 @@ def first_order(model: RunningModel, cases: Sequence[Case]) -> tuple[dict[str, n
     reads = [model.reads(layer) for layer in range(1, len(model.heads))]
     writes = [fold(layer, "O").transpose(0, 2, 1) for layer in model.heads]
     totals, values = _Totals(model.shape), []
-    for case in tqdm(cases, desc="windows", unit="window", mininterval=5):
+    for batch in tqdm(list(batches(cases)), desc="windows", unit="batch", mininterval=5):
         with ExitStack() as hooks:
             hooks.enter_context(model.watching(watched))
             leaves = [hooks.enter_context(layer.as_leaves()) for layer in reads]
-            value = case.measure(model.run(case.tokens))
-        if not np.isfinite(value.item()):
+            logits = model.run_all(np.stack([case.tokens for case in batch]))
+            measured = torch.stack([case.measure(one) for case, one in zip(batch, logits, strict=True)])
+        if not torch.isfinite(measured).all():
             raise InputError(f"{model.where}: the measure is not finite; the checkpoint is broken, fetch another")
         if any(leaves):
-            value.backward()  # type: ignore[no-untyped-call]
-        values.append(value.item())
-        totals.add(writes, model.taken(watched), reads, model.heads)
+            measured.sum().backward()  # type: ignore[no-untyped-call]
+        values += measured.tolist()
+        activations = model.taken(watched)
+        read = [_reads(*layer) for layer in zip(reads, model.heads[1:], activations[1:], strict=True)]
+        totals.add(writes, [one.head_outputs for one in activations], read, len(batch))
     return totals.arrays(), float(np.mean(values))
 
 
@@ -115,15 +119,24 @@ class _Totals:
     def add(
         self,
         writes: Sequence[Float[np.ndarray, "head d_head d_model"]],
-        activations: Sequence[LayerActivations],
-        layers: Sequence[LayerReads],
-        heads: Sequence[LayerHeads],
+        outputs: Sequence[Float[np.ndarray, "token head d_head"]],
+        reads: Sequence[Reads],
+        n_cases: int,
     ) -> None:
-        """Add one case."""
-        reads = [_reads(layer, own, one) for layer, own, one in zip(layers, heads[1:], activations[1:], strict=True)]
-        outputs = [one.head_outputs for one in activations]
+        """Add cases of one length; their tokens follow one another, and ``reads`` are those of all layers but 0."""
+        n_tokens = len(outputs[0]) // n_cases
+        for start in range(0, len(outputs[0]), n_tokens):
+            self._add(writes, outputs, reads, range(start, start + n_tokens))
+
+    def _add(
+        self,
+        writes: Sequence[Float[np.ndarray, "head d_head d_model"]],
+        outputs: Sequence[Float[np.ndarray, "token head d_head"]],
+        reads: Sequence[Reads],
+        case: range,
+    ) -> None:
         effect = np.zeros_like(self.effect)
-        for tokens in _chunks(outputs[0].shape[0], self.effect.shape, outputs[0].dtype.itemsize * self.shape.d_model):
+        for tokens in _chunks(case, self.effect.shape, outputs[0].dtype.itemsize * self.shape.d_model):
             u = _side_by_side([z[tokens].transpose(1, 0, 2) @ w.astype(z.dtype) for z, w in zip(outputs, writes)])
             self.write += np.einsum("twd,twd->w", u, u, dtype=np.float64)
             for first in range(0, len(reads), READER_LAYERS):
@@ -141,7 +154,7 @@ class _Totals:
         self.effect += effect
         self.squares += effect * effect
         self.n_cases += 1
-        self.n_tokens += len(outputs[0])
+        self.n_tokens += len(case)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Give the means over cases, by kind."""
@@ -182,7 +195,7 @@ def _side_by_side(parts: Sequence[Float[np.ndarray, "_ token d_model"]]) -> Floa
     return whole
 
 
-def _chunks(n_tokens: int, pairs: tuple[int, int], vector_bytes: int) -> Iterator[slice]:
-    """Cut the tokens so that writes, a block's gradients and their products stay small."""
+def _chunks(case: range, pairs: tuple[int, int], vector_bytes: int) -> Iterator[slice]:
+    """Cut the tokens of a case so that writes, a block's gradients and their products stay small."""
     step = max(1, CHUNK_BYTES // (vector_bytes * pairs[0]))
-    return (slice(start, start + step) for start in range(0, n_tokens, step))
+    return (slice(start, min(start + step, case.stop)) for start in case[::step])

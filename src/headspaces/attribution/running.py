@@ -29,13 +29,13 @@ from headspaces.weights.layouts import LAYOUTS
 class RunningModel:
     """A model and its heads, ready to run with gradients.
 
-    ``logits`` runs one sequence; ``layout`` and ``prefix`` say where the layers' modules are; ``scale`` is what the
+    ``logits`` runs sequences; ``layout`` and ``prefix`` say where the layers' modules are; ``scale`` is what the
     model multiplies its attention's writes by; ``tokenizer`` is None for the toy model; ``longest`` is the most tokens
     of a sequence, None where there is no limit.
     """
 
     module: torch.nn.Module
-    logits: Callable[[Int[Tensor, " token"]], Tensor]
+    logits: Callable[[Int[Tensor, "sequence token"]], Tensor]
     heads: Sequence[LayerHeads]
     layout: Layout
     prefix: str
@@ -68,6 +68,10 @@ class RunningModel:
         """Name of a layer's module."""
         return (self.prefix + self.layout.layer.format(layer=layer)).removesuffix(".")
 
+    def output_name(self, layer: int) -> str:
+        """Name of a layer's output projection, whose input is what the heads give."""
+        return f"{self.layer_name(layer)}.{self.layout.o.removesuffix('.weight')}"
+
     def reads(self, layer: int) -> LayerReads:
         """Find the projections of a layer."""
         return LayerReads(self.module, self.layout, self.prefix, self.heads[layer], self.shape)
@@ -93,9 +97,13 @@ class RunningModel:
 
     def run(self, tokens: Int[np.ndarray, " token"]) -> Tensor:
         """Run one sequence; raises :class:`InputError` if it is longer than the model's context."""
-        if self.longest is not None and len(tokens) > self.longest:
+        return self.run_all(tokens[None])[0]
+
+    def run_all(self, tokens: Int[np.ndarray, "sequence token"]) -> Tensor:
+        """Run sequences at once, which do not see each other; errors as :meth:`run`."""
+        if self.longest is not None and (n_tokens := tokens.shape[1]) > self.longest:
             raise InputError(
-                f"{self.where}: sequences of {len(tokens)} tokens, but the model's context has {self.longest}; take "
+                f"{self.where}: sequences of {n_tokens} tokens, but the model's context has {self.longest}; take "
                 "shorter ones"
             )
         return self.logits(torch.from_numpy(tokens))
@@ -107,7 +115,7 @@ def running(model: Any, tokenizer: Any, heads: Sequence[LayerHeads], where: str)
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
     def logits(tokens: Tensor) -> Tensor:
-        found: Tensor = model(tokens[None], use_cache=False).logits[0]
+        found: Tensor = model(tokens, use_cache=False).logits
         return found
 
     return RunningModel(model, logits, heads, layout, prefix, scale, tokenizer, longest, where)
@@ -116,9 +124,7 @@ def running(model: Any, tokenizer: Any, heads: Sequence[LayerHeads], where: str)
 def running_toy(model: ToyModel, heads: Sequence[LayerHeads], where: str) -> RunningModel:
     """Make a toy model ready: its names are GPT-2's."""
     longest = model.config.n_positions
-    return RunningModel(
-        model, lambda tokens: model(tokens[None])[0][0], heads, LAYOUTS["gpt2"], "", 1.0, None, longest, where
-    )
+    return RunningModel(model, lambda tokens: model(tokens)[0], heads, LAYOUTS["gpt2"], "", 1.0, None, longest, where)
 
 
 def open_running(checkpoint: str, heads: Sequence[LayerHeads], where: str) -> RunningModel:

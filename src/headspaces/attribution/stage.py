@@ -2,10 +2,12 @@
 
 The losses are the mean next-token loss on a *text*, and on the second copies of random tokens that repeat (*repeats*):
 there nothing helps but looking back, so that the edges of the induction circuit stand out. The toy model has no text.
+A file of *prompts* adds a third measure, the difference of two answers' logits.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,10 +19,13 @@ from headspaces.activations.texts import Text
 from headspaces.attribution.ablation import MEAN, ZERO, Edge, ablate
 from headspaces.attribution.cases import Case, repeated_cases, text_cases
 from headspaces.attribution.first_order import first_order
+from headspaces.attribution.prompts import prompt_cases
 from headspaces.attribution.running import RunningModel
+from headspaces.attribution.second_order import second_order
+from headspaces.files import read_bytes
 from headspaces.spaces import READS
 
-TEXT, REPEATS = "text", "repeats"
+TEXT, REPEATS, PROMPTS = "text", "repeats", "prompts"
 
 N_SEQUENCES, N_REPEATED = 8, 64
 """Random sequences, and the tokens that stand in each twice."""
@@ -34,8 +39,13 @@ class Losses:
     facts: Mapping[str, str | int | float]
 
 
-def losses(model: RunningModel, text: Text, n_windows: int, n_tokens: int, seed: int) -> Losses:
-    """Make the cases of both losses; raises :class:`InputError` if the text is shorter than the windows."""
+def losses(
+    model: RunningModel, text: Text, n_windows: int, n_tokens: int, seed: int, prompts: str | None = None
+) -> Losses:
+    """Make the cases of all losses; ``prompts`` is a file, which the toy model, without a tokenizer, does without.
+
+    Raises :class:`InputError` if the text is shorter than the windows, or the prompts are none.
+    """
     cases: dict[str, Sequence[Case]] = {}
     facts: dict[str, str | int | float] = {}
     before = np.array([], dtype=np.int64)
@@ -51,6 +61,9 @@ def losses(model: RunningModel, text: Text, n_windows: int, n_tokens: int, seed:
     cases[REPEATS] = repeated_cases(
         model.known_tokens, before, n_sequences=N_SEQUENCES, n_repeated=n_repeated, seed=seed
     )
+    if prompts and model.tokenizer is not None:
+        cases[PROMPTS] = prompt_cases(prompts, model.tokenizer)
+        facts |= {"n_prompts": len(cases[PROMPTS]), "prompts_sha256": hashlib.sha256(read_bytes(prompts)).hexdigest()}
     return Losses(cases, facts | {"n_sequences": N_SEQUENCES, "n_repeated": n_repeated, "seed": seed})
 
 
@@ -59,18 +72,31 @@ def prefix(loss: str) -> str:
     return "" if loss == TEXT else f"{loss}/"
 
 
-def attribution(model: RunningModel, chosen: Losses) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+def attribution(model: RunningModel, chosen: Losses, n_second: int) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """All arrays of the attribution file, and its attributes ``loss_text`` and ``loss_repeats`` in nats per token.
 
     They are those of :func:`headspaces.attribution.first_order.first_order`, for the text as they are, for repeats
-    under ``repeats/``.
+    under ``repeats/``, for prompts under ``prompts/`` (``loss_prompts`` is the mean difference of their logits), and
+    ``{X}/effect_second_order``: A_2 of the ``n_second`` edges of each kind of largest ``|A|``, NaN for all others.
     """
     arrays: dict[str, np.ndarray] = {}
     values: dict[str, float] = {}
     for loss, cases in chosen.cases.items():
         found, values[f"loss_{loss}"] = first_order(model, cases)
+        found |= _second_order_of_strongest(model, cases, found, n_second)
         arrays |= {prefix(loss) + name: array for name, array in found.items()}
     return arrays, values
+
+
+def _second_order_of_strongest(
+    model: RunningModel, cases: Sequence[Case], effects: Mapping[str, np.ndarray], n_edges: int
+) -> dict[str, np.ndarray]:
+    first = {kind: effects[f"{kind}/effect"] for kind in READS}
+    edges = [edge for kind, values in first.items() for edge in strongest(kind, np.abs(values), n_edges)]
+    arrays = {kind: np.full_like(values, np.nan) for kind, values in first.items()}
+    for edge, effect in zip(edges, second_order(model, cases, edges).mean(axis=1), strict=True):
+        arrays[edge.kind][edge.indices] = effect
+    return {f"{kind}/effect_second_order": values for kind, values in arrays.items()}
 
 
 @dataclass(frozen=True)
@@ -96,14 +122,15 @@ def choose_edges(
     chosen, matches = [], {}
     for score, by_kind in scores.items():
         for kind, values in by_kind.items():
-            for edge in _strongest(kind, np.abs(values), n_strongest):
+            for edge in strongest(kind, np.abs(values), n_strongest):
                 if edge not in matches:
                     matches[edge] = _matched(edge, values.shape[2:], rng)
                 chosen.append(ChosenEdge(edge, score, matches[edge]))
     return chosen
 
 
-def _strongest(kind: str, sizes: np.ndarray, n_strongest: int) -> list[Edge]:
+def strongest(kind: str, sizes: np.ndarray, n_strongest: int | None) -> list[Edge]:
+    """List the edges of largest size, the largest first; all without a number."""
     indices = np.argwhere(np.isfinite(sizes))
     order = np.argsort(-sizes[tuple(indices.T)], kind="stable")[:n_strongest]
     return [
@@ -128,8 +155,9 @@ def ablation(
     """All arrays of the ablation file: exact changes of the first loss that the model has, by edge and window.
 
     ``effects`` are the arrays of the attribution file. Returns ``kind``, ``chosen_by``, ``writer_layer``,
-    ``writer_head``, ``reader_layer``, ``reader_head``, ``first_order``; ``zero`` and ``mean``: without the write, and
-    with its mean in its place; ``random_writer_head``, ``random_reader_head`` and ``random_zero`` of the matched edge.
+    ``writer_head``, ``reader_layer``, ``reader_head``, ``first_order``, ``second_order``; ``zero`` and ``mean``:
+    without the write, and with its mean in its place; ``random_writer_head``, ``random_reader_head`` and
+    ``random_zero`` of the matched edge.
     """
     loss, cases = next(iter(chosen.cases.items()))
     own = list(dict.fromkeys(one.edge for one in edges))
@@ -143,11 +171,10 @@ def ablation(
     arrays["random_writer_head"] = np.array([one.matched.writer_head for one in edges])
     arrays["random_reader_head"] = np.array([one.matched.reader_head for one in edges])
     arrays["first_order"] = np.array(
-        [
-            effects[f"{prefix(loss)}{kind}/effect"][writer_layer, reader_layer, writer_head, reader_head]
-            for kind, writer_layer, writer_head, reader_layer, reader_head in (one.edge for one in edges)
-        ]
+        [effects[f"{prefix(loss)}{one.edge.kind}/effect"][one.edge.indices] for one in edges]
     )
+    curved = dict(zip(own, second_order(model, cases, own).mean(axis=1), strict=True))
+    arrays["second_order"] = np.array([curved[one.edge] for one in edges])
     arrays["zero"] = np.stack([zero[one.edge] for one in edges])
     arrays["mean"] = np.stack([mean[one.edge] for one in edges])
     arrays["random_zero"] = np.stack([(zero | of_others)[one.matched] for one in edges])

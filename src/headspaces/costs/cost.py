@@ -14,7 +14,7 @@ class Workload:
 
     Threads of a job, samples of each null model, tokens of the text that models are run on, samples of RW's null models
     of orthonormal columns; of the swap null model the sweeps before all samples, and of each; strongest edges that are
-    ablated, of each kind of read by each score.
+    ablated, of each kind of read by each score; and those of each kind and loss whose effect is to second order.
     """
 
     threads: int = 1
@@ -24,6 +24,7 @@ class Workload:
     burn_in: int = 10
     sweeps: int = 1
     edges: int = 5
+    second_order: int = 30
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,8 @@ def attribution(model: Model, work: Workload) -> Cost:
     """Multiply all writes with the gradients of all later reads, on a text and on half as many repeated tokens.
 
     A forward and a backward pass, two operations a parameter and token each, and ``2 D`` a token and pair; in float32,
-    at twice the rate, but over a third more pairs than there are.
+    at twice the rate, but over a third more pairs than there are. Then another forward and three backward
+    passes, and one layer's attention for each edge whose effect is to second order.
 
     In memory: the model in float32, all heads in float64 and the folded maps of all reads once more in float32; of one
     sequence what the backward pass needs (its logits most), what is kept, and writes, gradients and products.
@@ -61,7 +62,9 @@ def attribution(model: Model, work: Workload) -> Cost:
     of_layers = shape.n_layers * (20 * shape.d_model + 2 * shape.n_query_heads * SEQUENCE)
     backward = 4 * SEQUENCE * (3 * VOCABULARY + of_layers)
     memory = TORCH_PROCESS + 4 * parameters + 1.5 * model.bases_bytes + backward + 2**28 + 12 * size.square
-    return Cost(memory, 6 * size.square, tokens * (2 * parameters + 2.7 * shape.d_model * pairs))
+    attention = 3 * shape.d_model**2 + 2 * SEQUENCE * shape.n_query_heads * shape.d_head
+    heads = len(READS) * work.second_order * attention
+    return Cost(memory, 8 * size.square, tokens * (6 * parameters + 2.7 * shape.d_model * pairs + heads))
 
 
 def ablation(model: Model, work: Workload) -> Cost:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headspaces.errors import InputError
 from headspaces.library.comparisons import check_count
 from headspaces.library.source import HeadSource
+from headspaces.spaces import ACROSS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,6 +76,14 @@ class Answers:
 
         results = stored_results(self._overlaps_file, self._heads, *self.settings(fold, rank_rtol))
         return StoredGeometry(results) if results and dataset(spaces, "rho") in results.overlaps else None
+
+    def effects(self, spaces: str) -> np.ndarray | None:
+        """Return the first-order effects of a comparison's edges on the first loss, where the pipeline has them."""
+        if self._overlaps_file is None or spaces not in ACROSS:
+            return None
+        from headspaces.library.results import stored_effects
+
+        return stored_effects(self._overlaps_file, self._heads, spaces[1])
 
     def within_rounding(self, *, read_weights: bool) -> dict[str, Int[np.ndarray, "layer head"]]:
         """Count every head's directions that the storage's rounding may have made, by kind.

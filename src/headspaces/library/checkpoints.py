@@ -54,14 +54,15 @@ class Found:
     @property
     def headers(self) -> Path | None:
         """The headers that the workflow read, where it did."""
-        return self._made(f"weights/{self.name}/headers.json")
+        return self.made(f"weights/{self.name}/headers.json")
 
     @property
     def overlaps(self) -> Path | None:
         """The overlaps that the workflow computed, where it did."""
-        return self._made(f"overlaps/{self.name}.h5")
+        return self.made(f"overlaps/{self.name}.h5")
 
-    def _made(self, place: str) -> Path | None:
+    def made(self, place: str) -> Path | None:
+        """Give the path of a result where it is there."""
         path = self.results / place if self.results is not None else None
         return path if path is not None and path.is_file() else None
 
@@ -127,7 +128,7 @@ def open_checkpoint(found: Found, kinds: str = KINDS) -> HeadSource:
         If the source does not exist, is damaged, or is of an architecture that is not supported.
     """
     stored = load_headers(found.headers) if found.headers is not None and not _exists(found.source) else None
-    held = None
+    held = inside = None
     if stored is not None and stored.source == found.source:
         headers = stored
     elif found.overlaps is not None and not found.source.startswith(("hub:", "wheel:")) and not _exists(found.source):
@@ -167,8 +168,18 @@ def open_checkpoint(found: Found, kinds: str = KINDS) -> HeadSource:
         read=read,
         notes=headers.notes,
         details=lambda: _details(found, headers),
+        checkpoint=_to_run(found, headers, inside),
         held=held,
     )
+
+
+def _to_run(found: Found, headers: Headers, inside: Path | None) -> str | None:
+    """Name the checkpoint at the commit of its headers; of a wheel the file that was taken out of it."""
+    if found.source.startswith("wheel:"):
+        inside = inside or found.made(f"weights/{found.name}/checkpoint/model.gguf")
+        return None if inside is None else str(inside)
+    source = headers.source
+    return f"{source.partition('@')[0]}@{headers.revision}" if source.startswith("hub:") else source
 
 
 def _from_results(found: Found, overlaps: Path) -> HeadSource:

@@ -1,7 +1,4 @@
-"""A model's head spaces: the object that :func:`headspaces.load` gives.
-
-Heavy imports wait until numbers are asked for.
-"""
+"""A model's head spaces, what :func:`headspaces.load` gives; heavy imports wait until numbers are asked for."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headspaces.library.answers import Answers
 from headspaces.library.comparisons import OF_THE_PAPER, check_count, check_one_kind, check_order, check_spaces
+from headspaces.library.effects import MeasuredEffects
 from headspaces.library.source import HeadSource, summary
 from headspaces.spaces import Shape
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-class ModelSpaces:
+class ModelSpaces(MeasuredEffects):
     """The spaces that a model's heads read from and write to, and how they overlap.
 
     Made by :func:`headspaces.load`. Methods take the name of a comparison, ``spaces``: one letter of ``OQKV`` for all
@@ -32,9 +30,7 @@ class ModelSpaces:
     leading
         How many of a head's most weighted directions span its space; all by default.
 
-    The methods' examples have ``import numpy as np`` and ``import headspaces as hs`` before them.
-
-    Nothing is computed before it is asked for. Bases are kept for the next question while they are below 2 GiB.
+    Numbers are computed when asked for, bases kept while below 2 GiB. Examples have numpy as np, headspaces as hs.
 
     Attributes
     ----------
@@ -46,12 +42,9 @@ class ModelSpaces:
 
     Examples
     --------
-    >>> rng = np.random.default_rng(0)
-    >>> model = hs.load({"O": rng.normal(size=(3, 4, 16, 2)), "K": rng.normal(size=(3, 2, 16, 2))}, name="random")
-    >>> model.name, model.kinds, model.comparisons
-    ('random', 'OK', ('O', 'K', 'OK'))
-    >>> model.shape.n_kv_heads
-    2
+    >>> model = hs.load({"O": np.ones((3, 4, 16, 2)), "K": np.ones((3, 2, 16, 2))}, name="m")
+    >>> model.name, model.kinds, model.comparisons, model.shape.n_kv_heads
+    ('m', 'OK', ('O', 'K', 'OK'), 2)
     """
 
     def __init__(self, heads: HeadSource, fold: bool, rank_rtol: float | None, overlaps_file: Path | None) -> None:
@@ -111,12 +104,10 @@ class ModelSpaces:
         Examples
         --------
         >>> model = hs.load({"O": np.random.default_rng(0).normal(size=(3, 4, 16, 2))})
-        >>> spaces = model.spaces("O")
-        >>> dict(spaces.sizes)
+        >>> dict(model.spaces("O").sizes)
         {'layer': 3, 'head': 4, 'd_model': 16, 'direction': 2}
-        >>> basis = spaces["basis"].sel(layer=1, head=2).values
-        >>> bool(np.allclose(basis.T @ basis, np.eye(2)))
-        True
+        >>> np.linalg.norm(model.spaces("O")["basis"].sel(layer=1, head=2), axis=0).round(12).tolist()
+        [1.0, 1.0]
         """
         from headspaces.library.labels import label_spaces
 
@@ -248,8 +239,8 @@ class ModelSpaces:
         -------
         pandas.DataFrame
             ``writer`` and ``reader`` as ``layer.head``, such as ``4.11`` (within layers ``head`` and ``other_head``);
-            ``pk``; ``rho``; ``angle_deg``, the smallest principal angle in degrees. Fewer rows where there are fewer
-            pairs; none for a model of one layer across layers.
+            ``pk``; ``rho``; ``angle_deg``, the smallest principal angle in degrees; where the results hold them for
+            edges from writes to reads, ``effect`` in nats. Fewer rows where there are fewer pairs.
 
         Raises
         ------
@@ -270,7 +261,8 @@ class ModelSpaces:
         name = check_spaces(spaces, self.kinds, self.name)
         check_count(k, "k", self.name)
         check_order(by, self.name)
-        return ranked_pairs(self.answers.geometry(name, fold, rank_rtol, leading), name, k, by)
+        geometry = self.answers.geometry(name, fold, rank_rtol, leading)
+        return ranked_pairs(geometry, name, k, by, self.answers.effects(name))
 
     def spectra(self, *, fold: bool | None = None, rank_rtol: float | None = None) -> pd.DataFrame:
         """Return how many directions every head's map uses.
@@ -300,8 +292,7 @@ class ModelSpaces:
         """
         from headspaces.library.ranking import spectra_frame
 
-        geometry = self.answers.computed(fold, rank_rtol)
-        return spectra_frame({kind: geometry.each_layer(kind) for kind in self.kinds})
+        return spectra_frame({kind: self.answers.computed(fold, rank_rtol).each_layer(kind) for kind in self.kinds})
 
     def _labelled(self, values: Any, spaces: str, quantity: tuple[str, str], *settings: Any) -> xr.DataArray:
         from headspaces.library.labels import label_pairs

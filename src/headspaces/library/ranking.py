@@ -12,8 +12,10 @@ from headspaces.library.overlaps_of import Geometry, KindSpaces
 from headspaces.spaces import WITHIN
 
 
-def ranked_pairs(geometry: Geometry, spaces: str, k: int | None, by: str) -> pd.DataFrame:
-    """List the k strongest pairs, or all; see :meth:`headspaces.ModelSpaces.top_pairs`."""
+def ranked_pairs(
+    geometry: Geometry, spaces: str, k: int | None, by: str, effects: np.ndarray | None = None
+) -> pd.DataFrame:
+    """List the k strongest pairs, or all, with their effects if given; see :meth:`headspaces.ModelSpaces.top_pairs`."""
     squared, smaller = geometry.kernel(spaces)
     rho = normalised(squared, smaller)
     # Within a layer a pair stands twice, and every head once with itself.
@@ -26,7 +28,7 @@ def ranked_pairs(geometry: Geometry, spaces: str, k: int | None, by: str) -> pd.
     places = list(zip(*(axis.tolist() for axis in np.unravel_index(order, rho.shape)), strict=True))
     ends = ("head", "other_head") if spaces in WITHIN else ("writer", "reader")
     later = 0 if spaces in WITHIN else 1
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {
             ends[0]: [f"{at[0]}.{at[-2]}" for at in places],
             ends[1]: [f"{at[later]}.{at[-1]}" for at in places],
@@ -35,6 +37,7 @@ def ranked_pairs(geometry: Geometry, spaces: str, k: int | None, by: str) -> pd.
             "angle_deg": geometry.angles_at(spaces, places),
         }
     )
+    return frame if effects is None else frame.assign(effect=effects.ravel()[order])
 
 
 def spectra_frame(

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headspaces.errors import InputError
-from headspaces.report.results import ModelResults, read_results
-from headspaces.store import file_kind
+from headspaces.report.results import ModelResults, StoredArrays, first_measure, read_results
+from headspaces.store import file_kind, read_attributes
 
 if TYPE_CHECKING:
+    import numpy as np
     import xarray as xr
 
     from headspaces.library.source import HeadSource
@@ -65,6 +66,25 @@ def read(path: str | Path) -> xr.DataTree | xr.Dataset:
     file_kind(path)
     tree: xr.DataTree = xr.open_datatree(path, engine="h5netcdf", phony_dims="access")
     return tree
+
+
+def stored_effects(overlaps: Path, heads: HeadSource, kind: str) -> np.ndarray | None:
+    """Give the effects beside an overlaps file on the first loss, where they are of the same weights; else None.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged.
+    """
+    path = overlaps.parents[1] / "attribution" / overlaps.name
+    if not path.is_file():
+        return None
+    facts = read_attributes(path, "attribution")
+    expected = {"source": heads.origin, "revision": heads.revision}
+    if any(facts.get(name) != value for name, value in expected.items()):
+        return None
+    arrays = StoredArrays(path, "attribution")
+    return arrays[f"{first_measure(arrays)}{kind}/effect"]
 
 
 def stored_results(path: Path, heads: HeadSource, fold: bool, rank_rtol: float) -> ModelResults | None:

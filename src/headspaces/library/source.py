@@ -40,6 +40,8 @@ class HeadSource:
         What a reader of the numbers must know, one sentence each.
     details
         Gives more facts, for ``python -m headspaces inspect``.
+    checkpoint
+        What runs the model: the path of a checkpoint, or ``hub:owner/name@revision``; None where nothing does.
     leave_out_rounding
         Whether the heads that are read lack the directions that the storage's rounding may have made.
     held
@@ -58,6 +60,7 @@ class HeadSource:
     read: Callable[[str], Iterator[LayerHeads]]
     notes: tuple[str, ...] = ()
     details: Callable[[], Mapping[str, Any]] = dict
+    checkpoint: str | None = None
     leave_out_rounding: bool = False
     held: object = None
 

@@ -8,7 +8,6 @@ layer pairs with the largest overlaps, and the principal angles of the strongest
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -19,12 +18,13 @@ from jaxtyping import Float, Int
 from markupsafe import Markup
 
 from headspaces.affinity.classes import PATTERNS
-from headspaces.report.html import render_page
+from headspaces.report.html import render_page, script_json
 from headspaces.report.pair_tests import pair_tests
 from headspaces.report.pk_results import classes_of
 from headspaces.report.results import Comparison, ModelResults
 from headspaces.spaces import NULLS
-from headspaces.store import dataset_names, read_arrays
+from headspaces.store import dataset_names, read_arrays, read_attributes
+from headspaces.text_tables import write_text
 
 STRONGEST = 500
 """Pairs of a comparison whose principal angles the page holds."""
@@ -154,12 +154,12 @@ def atlas_page(
     )
 
 
-def script_json(data: Any) -> str:
-    """Write data as JSON for a script element: no text in it can end the element or open a comment."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
+def write_atlas(files: Mapping[str, str], bases: Sequence[str], path: str, report: str = "") -> None:
+    """Write a model's page from its files by stage, the overlaps and what :func:`atlas_page` takes, and its bases."""
+    overlaps, attributes = read_arrays(files["overlaps"], "overlaps"), read_attributes(files["overlaps"], "overlaps")
+    cosines = principal_cosines(overlaps, attributes, stored_bases(bases))
+    stages = {stage: read_arrays(file, stage) for stage, file in files.items() if stage != "overlaps"}
+    write_text(atlas_page(overlaps, attributes, **stages, cosines=cosines, report=report), path)
 
 
 def _data(results: ModelResults, cosines: Mapping[str, np.ndarray]) -> Packed:

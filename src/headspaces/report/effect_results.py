@@ -12,11 +12,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from headspaces.report.results import Arrays, ModelResults
+from headspaces.report.results import MEASURES, Arrays, ModelResults, first_measure
 from headspaces.spaces import READS, SWAP
-
-LOSSES = {"text": "", "repeats": "repeats/"}
-"""By loss, where its arrays stand in the attribution file."""
 
 PREDICTORS = {
     "rho": "ρ", "pk": "PK, unfolded", "weighted": "weighted score", "simple_cs": "Simple-CS", "cs": "CS",
@@ -52,7 +49,7 @@ def effects(models: Sequence[ModelResults]) -> Iterator[Effects]:
     """Go through models, losses and kinds of reads."""
     for model in models:
         arrays = model.attribution or {}
-        for loss, start in LOSSES.items():
+        for loss, start in MEASURES.items():
             for kind in (kind for kind in READS if f"{start}{kind}/effect" in arrays):
                 size, absolute = (_square(arrays[f"{start}{kind}/{name}"]) for name in ("effect", "absolute"))
                 scores = {name: _square(values) for name, values in _scores(model, kind, start)}
@@ -64,10 +61,9 @@ def edge_effects(model: ModelResults, edges: pd.DataFrame) -> list[float]:
 
     ``edges`` have the columns :data:`headspaces.affinity.graph.EDGE_ENDS`.
     """
-    arrays = model.attribution or {}
-    start = next((start for start in LOSSES.values() if f"{start}Q/effect" in arrays), None)
-    if start is None:
+    if model.attribution is None:
         return [np.nan] * len(edges)
+    arrays, start = model.attribution, first_measure(model.attribution)
     ends = edges[["source_layer", "target_layer", "source_head", "target_head"]].to_numpy(int).tolist()
     return [float(arrays[f"{start}{kind[1]}/effect"][tuple(end)]) for kind, end in zip(edges["type"], ends)]
 

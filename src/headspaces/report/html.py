@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ SCRIPTS = {
         "page", "atlas_data", "atlas_parts", "atlas_heat", "atlas_curves", "atlas_views", "atlas_pair", "atlas_depth",
         "atlas_graph", "atlas_table", "atlas",
     ),
+    "side_by_side": ("page", "side_by_side"),
 }  # fmt: skip
 """The files of each page's script in their order: each names only what is above it, except inside functions."""
 
@@ -46,3 +48,11 @@ def render_page(page: str, /, **values: Any) -> str:
         script=inside("js", SCRIPTS[page]),
         **values,
     )
+
+
+def script_json(data: Any) -> str:
+    """Write data as JSON for a script element: no text in it can end the element or open a comment."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text

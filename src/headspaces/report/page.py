@@ -43,7 +43,8 @@ class StudyFiles:
     """The files of a study's report; those of the same name with another ending lie beside them.
 
     ``scorecard.json`` and ``reference.json`` (``.csv``, ``.md``), ``duplicates.csv``; by name each table's JSON
-    (``.csv``, ``.md``, ``.tex``) and each figure's PNG (``.pdf``, ``.csv``); by model its interactive page.
+    (``.csv``, ``.md``, ``.tex``) and each figure's PNG (``.pdf``, ``.csv``); by model its interactive page;
+    the page that shows two of these.
     """
 
     scorecard: str | Path
@@ -52,6 +53,7 @@ class StudyFiles:
     figures: Mapping[str, Path] = field(default_factory=dict)
     atlases: Mapping[str, Path] = field(default_factory=dict)
     reference: str | Path | None = None
+    side_by_side: str | Path | None = None
 
 
 class Link(NamedTuple):
@@ -82,6 +84,7 @@ def report_page(study: str, files: StudyFiles, record: RunRecord, folder: Path) 
         groups=_groups(files, folder),
         model_table=_model_table(record),
         atlases={model: _address(path, folder) for model, path in files.atlases.items()},
+        side_by_side=_address(Path(files.side_by_side), folder) if files.side_by_side else "",
         stage_facts=_stage_facts(record),
         notes_of={model: note.split("; ") for model, note in record.notes.items()},
         left_out=record.left_out,

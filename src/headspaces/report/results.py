@@ -22,6 +22,9 @@ from headspaces.store import dataset_names, read_arrays, read_attributes
 
 Arrays = Mapping[str, np.ndarray]
 
+MEASURES = {"text": "", "repeats": "repeats/", "prompts": "prompts/"}
+"""By what effects are measured on, where its arrays stand in the attribution file."""
+
 
 class StoredArrays(Mapping[str, np.ndarray]):
     """The arrays of one file of the pipeline, each read when first asked for."""
@@ -221,6 +224,11 @@ class ModelResults:
 def compare_all(models: Iterable[ModelResults], scope: str = "") -> Iterator[Comparison]:
     """Make every comparison of every model, or all of them ``within`` layers or ``across``."""
     return (found for model in models for found in model.compare_all(scope))
+
+
+def first_measure(attribution: Arrays) -> str:
+    """Say where the attribution file has the arrays of the first measure: at its root, where there is a text."""
+    return next(start for start in MEASURES.values() if f"{start}Q/effect" in attribution)
 
 
 def read_results(name: str, files: Mapping[str, str | Path]) -> ModelResults:

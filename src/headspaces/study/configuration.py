@@ -142,6 +142,9 @@ def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapp
         _check_published(study, root / "config" / "published.tsv")
     for classes in filter(None, [settings.get("head_classes"), *(one.head_classes for one in study.models.values())]):
         head_classes_file(classes, root)
+    prompts = settings["attribution"].get("prompts")
+    if prompts and not (_exists(Path(prompts)) and Path(prompts).is_file()):
+        raise InputError(f"config: prompts is {prompts!r}: no such file; docs/effects.md describes it")
     return study
 
 

@@ -14,7 +14,8 @@ from headspaces.report.figures.panels import colour
 from headspaces.report.results import ModelResults
 from headspaces.report.tidy_frames import tidy
 
-MARKS = {"text": "o", "repeats": "^"}
+MARKS = {"text": ("o", 0.15), "repeats": ("^", -0.15), "prompts": ("s", 0.0)}
+"""By what is measured, the mark and how far it is moved off its row."""
 
 
 def correlations(data: pd.DataFrame, axes: Axes) -> None:
@@ -22,11 +23,12 @@ def correlations(data: pd.DataFrame, axes: Axes) -> None:
     names = [name for name in PREDICTORS if name in set(data["predictor"])]
     for loss, rows in data.groupby("loss", sort=False):
         values = rows.set_index("predictor")
-        shift = 0.15 if loss == "text" else -0.15
+        mark, shift = MARKS[str(loss)]
         y = np.array([len(names) - 1 - names.index(name) + shift for name in values.index])
-        tint = colour(str(rows["spaces"].iloc[0])[-1] if loss == "text" else "observed")
+        tint = colour("observed" if loss == "repeats" else str(rows["spaces"].iloc[0])[-1])
         axes.hlines(y, values["spearman_effect_low"], values["spearman_effect_high"], color=tint, lw=0.8)
-        axes.plot(values["spearman_effect"], y, MARKS[str(loss)], color=tint, ms=3, label=f"loss on {loss}")
+        label = f"{'logits of' if loss == 'prompts' else 'loss on'} {loss}"
+        axes.plot(values["spearman_effect"], y, mark, color=tint, ms=3, label=label)
     axes.axvline(0, color=colour("observed"), lw=0.7, ls="--")
     axes.set_yticks(range(len(names)), [PREDICTORS[name] for name in reversed(names)])
     axes.set(xlabel="Spearman with |A|")

@@ -40,8 +40,8 @@ def predictors(models: Sequence[ModelResults]) -> Table:
 
 def attribution_ablation(models: Sequence[ModelResults]) -> Table:
     """Exact effects of the strongest edges by each score beside the first order, and of matched random edges."""
-    columns = """model spaces writer_layer writer_head reader_layer reader_head chosen_by first_order ablated
-                 ablated_mean random_reference"""
+    columns = """model spaces writer_layer writer_head reader_layer reader_head chosen_by first_order second_order
+                 ablated ablated_mean random_reference"""
     rows: list[dict[str, Any]] = []
     notes = []
     for model in (model for model in models if model.ablation is not None):
@@ -50,7 +50,8 @@ def attribution_ablation(models: Sequence[ModelResults]) -> Table:
         for at, kind in enumerate(arrays["kind"]):
             names = ("writer_layer", "writer_head", "reader_layer", "reader_head")
             row = {"model": model.name, "spaces": f"O{kind.decode()}", "chosen_by": arrays["chosen_by"][at].decode()}
-            row |= {name: arrays[name][at].item() for name in names} | {"first_order": arrays["first_order"][at]}
+            row |= {name: arrays[name][at].item() for name in names}
+            row |= {name: arrays[name][at] for name in ("first_order", "second_order")}
             rows.append(row | {"ablated": ablated[at], "ablated_mean": mean[at], "random_reference": reference[at]})
     frame = tidy(columns, rows)
     for (name, spaces), part in frame.groupby(["model", "spaces"], sort=False):
@@ -59,11 +60,12 @@ def attribution_ablation(models: Sequence[ModelResults]) -> Table:
 
 
 def _agreement(part: pd.DataFrame) -> str:
-    """Say how the first order of different edges agrees with the exact change."""
+    """Say how both estimates of different edges agree with the exact change."""
     once = part.drop_duplicates(["writer_layer", "writer_head", "reader_layer", "reader_head"])
-    first, exact = once["first_order"].to_numpy(), once["ablated"].to_numpy()
-    signs = f"signs agree for {int(np.sum(first * exact < 0))} of {len(once)} edges"
-    if len(once) < 3:
-        return f"{signs}."
-    spearman = pd.Series(np.abs(first)).corr(pd.Series(np.abs(exact)), method="spearman")
-    return f"{signs}, Spearman of the sizes {spearman:.2f}."
+    said = []
+    for column, name in (("first_order", "first order"), ("second_order", "second order")):
+        signs = int(np.sum(once[column].to_numpy() * once["ablated"].to_numpy() < 0))
+        sizes = once[column].abs().corr(once["ablated"].abs(), method="spearman") if len(once) > 2 else np.nan
+        spearman = f", Spearman of the sizes {sizes:.2f}" if np.isfinite(sizes) else ""
+        said.append(f"signs of the {name} agree for {signs} of {len(once)} edges{spearman}")
+    return f"{'; '.join(said)}."

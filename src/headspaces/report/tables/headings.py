@@ -85,6 +85,7 @@ _COLUMNS = {
     "n_strongest_fdr_1": _Column("of them stand at FDR 1 %"),
     "swap_z": _Column("z, swap", 1),
     "swap_p": _Column("p, swap"),
+    "effect": _Column("effect A (nats)", 5),
     "largest_mean_change": _Column("largest change of a mean"),
     "duplicate_of": _Column("weights of step"),
     "r_rw": _Column("median r, RW's nulls", 2),

@@ -15,6 +15,8 @@ function choose(condition, pair, jump = false) {
   showTable();
   const [layer, later] = current().conditions[condition], [head, other] = pair === null ? ["", ""] : current().pairs[pair];
   history.replaceState(null, "", `#${[state.spaces, layer, head, later, other].join(".")}`);
+  // Beside another atlas, which is led to the same heads.
+  if (parent !== window) parent.postMessage({ address: location.hash.slice(1) }, "*");
   if (jump) { $("pair").scrollIntoView({ block: "nearest" }); }
 }
 
