@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from headspaces.activations.run_check import TOKENIZERS
 from headspaces.errors import InputError
+from headspaces.weights.known_forms import TOKENIZERS
 
 TOKEN_BYTES = 48
 """Longest text of a token that is kept, in bytes of UTF-8."""

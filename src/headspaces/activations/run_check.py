@@ -12,6 +12,7 @@ from headspaces.errors import InputError
 from headspaces.spaces import KINDS, READS
 from headspaces.weights.folder import read_folder
 from headspaces.weights.formats.gguf_parts import gguf_parts, read_gguf_parts
+from headspaces.weights.known_forms import TOKENIZERS
 from headspaces.weights.layouts import NORMALISED_STREAM, find_layout, find_prefix, of_several_parts
 
 GGUF_OF_TRANSFORMERS = (
@@ -21,9 +22,6 @@ GGUF_OF_TRANSFORMERS = (
 """Served architectures of GGUF files that transformers runs."""
 
 SEES = "the model also sees or hears, and transformers does not run its decoder alone"
-
-TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
-"""Files that hold a tokenizer."""
 
 
 def reason_not_to_run(source: str, kinds: str) -> str | None:
