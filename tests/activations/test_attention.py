@@ -142,7 +142,7 @@ class TestTransformers:
         model = LlamaForCausalLM(config).to(torch.bfloat16)
         model.save_pretrained(tmp_path)
         monkeypatch.setattr(
-            "headspaces.activations.forward_pass.AutoTokenizer.from_pretrained", lambda *_, **__: LetterTokenizer()
+            "transformers.AutoTokenizer.from_pretrained", lambda *_, **__: LetterTokenizer()
         )
         text = Text("abcdefghijklmnopqrst", "test", "", 1, "")
         found = patterns.open_runner(str(tmp_path), "tiny", text, n_windows=2, n_tokens=10, seed=0)
