@@ -141,9 +141,7 @@ class TestTransformers:
         )  # fmt: skip
         model = LlamaForCausalLM(config).to(torch.bfloat16)
         model.save_pretrained(tmp_path)
-        monkeypatch.setattr(
-            "transformers.AutoTokenizer.from_pretrained", lambda *_, **__: LetterTokenizer()
-        )
+        monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", lambda *_, **__: LetterTokenizer())
         text = Text("abcdefghijklmnopqrst", "test", "", 1, "")
         found = patterns.open_runner(str(tmp_path), "tiny", text, n_windows=2, n_tokens=10, seed=0)
         assert found.windows.tokens.tolist() == [list(range(1, 11)), list(range(11, 21))]
