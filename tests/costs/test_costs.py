@@ -156,7 +156,10 @@ def test_budgets_of_the_largest_jobs_hold():
     assert stage_cost("null_shard", MODELS["qwen2.5-7b"], two).memory < 6 * 1024 * MIB
     assert stage_cost("swap_shard", MODELS["qwen2.5-7b"], two).memory < 6 * 1024 * MIB
     assert stage_cost("overlaps", MODELS["qwen3-235b-a22b"], two).memory < 4 * 1024 * MIB
-    assert all(stage_cost(stage, MODELS["smollm2-135m-instruct"], two).memory < 4 * 1024 * MIB for stage in STAGES)
+    demo = {stage: stage_cost(stage, MODELS["smollm2-135m-instruct"], two).memory for stage in STAGES}
+    # Of a vocabulary three times as large as the demo's, which the shape does not tell: 2.5 GiB are measured.
+    assert demo.pop("attribution") < 4.5 * 1024 * MIB
+    assert max(demo.values()) < 4 * 1024 * MIB
 
 
 RUN = """

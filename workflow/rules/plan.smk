@@ -38,6 +38,7 @@ rule plan:
         swap=SETTINGS["nulls"]["swap"],
         orthonormal=SETTINGS["nulls"]["orthonormal"],
         edges=SETTINGS["attribution"]["ablated"],
+        second_order=SETTINGS["attribution"]["second_order"],
         tokens=SETTINGS["activations"]["windows"]
         * SETTINGS["activations"]["window_tokens"],
     script:

@@ -7,8 +7,7 @@ from headspaces.jobs.job import job
 params, output = snakemake.params, snakemake.output
 with job(snakemake.log[0], snakemake.threads):
     machine = Machine(**params.machine) if params.machine else measure_machine(len(os.sched_getaffinity(0)))
-    work = Workload(
-        samples=params.samples, tokens=params.tokens, orthonormal=params.orthonormal, edges=params.edges, **params.swap
-    )
+    names = ("samples", "tokens", "orthonormal", "edges", "second_order")
+    work = Workload(**{name: getattr(params, name) for name in names}, **params.swap)
     rows = plan_study(params.models, params.stages, params.headers, machine, work)
     print(write_plan(rows, machine, output.table, output.page))

@@ -23,7 +23,7 @@ class Workload:
     orthonormal: int = 10
     burn_in: int = 10
     sweeps: int = 1
-    edges: int = 5
+    edges: int = 2
     second_order: int = 30
 
 
