@@ -38,6 +38,7 @@ MEASURED = [
     ("affinity", EIGHT_OF_BLOOM, 1462),
     ("activations", MODELS["smollm2-135m-instruct"], 2414),
     ("overlaps", MODELS["smollm2-135m-instruct"], 587),
+    ("stream", MODELS["smollm2-135m-instruct"], 1197),
     ("overlaps", MODELS["gpt2"], 887),
     ("overlaps", EIGHT_OF_BLOOM, 984),
     ("overlaps", FOUR_OF_QWEN, 2203),

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from headspaces.errors import InputError
+from headspaces.weights.known_forms import TOKENIZERS
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 """Files that hold a tokenizer."""

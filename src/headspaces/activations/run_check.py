@@ -13,6 +13,7 @@ from headspaces.errors import InputError
 from headspaces.spaces import KINDS, READS
 from headspaces.weights.folder import read_folder
 from headspaces.weights.formats.gguf_parts import gguf_parts, read_gguf_parts
+from headspaces.weights.known_forms import TOKENIZERS
 from headspaces.weights.layouts import NORMALISED_STREAM, find_layout, find_prefix, of_several_parts
 
 GGUF_OF_TRANSFORMERS = (

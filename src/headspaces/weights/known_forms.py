@@ -7,6 +7,9 @@ from collections.abc import Container, Iterable
 
 from headspaces.weights.layout import Layout
 
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+"""Files of a folder that hold a tokenizer."""
+
 _TENSORS = {
     r"(^|\.)layers\.\d+\.attention\.w[qkvo]\.": (
         "these are the names of Meta's and Mistral's own format (consolidated files, params.json); use the Hugging "
