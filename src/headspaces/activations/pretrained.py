@@ -13,9 +13,6 @@ from jaxtyping import Int
 from headspaces.errors import InputError
 from headspaces.weights.known_forms import TOKENIZERS
 
-TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
-"""Files that hold a tokenizer."""
-
 TOKEN_BYTES = 48
 """Longest text of a token that is kept, in bytes of UTF-8."""
 

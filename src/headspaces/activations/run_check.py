@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Container
 from pathlib import Path
 
-from headspaces.activations.pretrained import TOKENIZERS
 from headspaces.errors import InputError
 from headspaces.spaces import KINDS, READS
 from headspaces.weights.folder import read_folder
