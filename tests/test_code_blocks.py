@@ -44,6 +44,7 @@ BY_START = {
     "SLURM's accounting cannot": "test_profiles.py::test_a_run_without_accounting_ends_when_the_queue_is_asked",
     "A = Σ_t <u(t), g(t)>": "test_first_order.py::test_effects_are_those_of_autograd_with_every_read_its_own_leaf",
     "−A₂ = Σ_t <Δ(t), g(t)>": "test_second_order.py::test_the_curvature_is_that_of_the_predictions",
+    '{"prompt": ': "test_prompts.py::test_a_prompt_is_its_tokens_and_those_of_its_answers",
     "headspaces effects ": "test_effects.py::test_the_command_prints_them",
     ".venv/bin/headspaces effects ": "test_effects.py::test_the_command_prints_them",
     "score = D <F F^T, G G^T>": "test_stream_scores.py::test_every_score_is_that_of_explicit_products",
