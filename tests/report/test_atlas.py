@@ -356,6 +356,31 @@ def test_a_pair_stands_against_the_swap_null(browser: Any, file: Path, model: di
     assert unpacked(values["swap_p"])[place] == pytest.approx(p.item(), rel=1e-6)
 
 
+def test_a_pair_has_its_effect_on_the_loss_where_it_was_measured(
+    browser: Any, model: dict[str, Any], tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(3)
+    effects = {
+        f"{kind}/effect": np.where(
+            np.isnan(model["overlaps"][f"cross/O{kind}/rho"]), np.nan, rng.normal(size=(LAYERS, LAYERS, HEADS, count))
+        )
+        for kind, count in {"Q": HEADS, "K": GROUPS, "V": GROUPS}.items()
+    }
+    stages = {stage: model[stage] for stage in ("nulls", "cosines")}
+    page = atlas.atlas_page(model["overlaps"], ATTRIBUTES, **stages, attribution=effects)
+    (tmp_path / "model.html").write_text(page, encoding="utf-8")
+    show(browser, tmp_path / "model.html", place="#OK.1.2.3.1")
+    assert float(facts(browser)["effect on the loss (0.001 nats)"]) == pytest.approx(
+        1e3 * effects["K/effect"][1, 3, 2, 1], abs=0.0051
+    )
+    packed = embedded(page)["comparisons"]
+    strongest = unpacked(packed["OK"]["summary"]["effect"]["strongest"])
+    by_pair = effects["K/effect"][0, 1].ravel()
+    assert strongest[0] == pytest.approx(1e3 * by_pair[abs(by_pair).argmax()], rel=1e-6)
+    assert "effect" not in packed["K"]["values"]
+    assert "Effect: A, first order" in text(browser, "notes")
+
+
 @pytest.mark.parametrize(
     ("wanted", "chosen"),
     [

@@ -36,7 +36,7 @@ SIDES |= {
 
 def atlas_of(model):
     """The files that a model's interactive page is made of."""
-    stages = ("overlaps", "nulls", "attention", "affinity")
+    stages = ("overlaps", "nulls", "attention", "affinity", "attribution")
     own = set(STUDY.stages_of(model)).intersection(stages)
     return {
         "files": {stage: f"results/{stage}/{model}.h5" for stage in sorted(own)},

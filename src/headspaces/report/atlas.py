@@ -21,7 +21,7 @@ from headspaces.affinity.classes import PATTERNS
 from headspaces.report.html import render_page, script_json
 from headspaces.report.pair_tests import pair_tests
 from headspaces.report.pk_results import classes_of
-from headspaces.report.results import Comparison, ModelResults
+from headspaces.report.results import Comparison, ModelResults, first_measure
 from headspaces.spaces import NULLS
 from headspaces.store import dataset_names, read_arrays, read_attributes
 from headspaces.text_tables import write_text
@@ -134,17 +134,21 @@ def atlas_page(
     nulls: Mapping[str, np.ndarray] | None = None,
     attention: Mapping[str, np.ndarray] | None = None,
     affinity: Mapping[str, np.ndarray] | None = None,
+    attribution: Mapping[str, np.ndarray] | None = None,
     cosines: Mapping[str, Float[np.ndarray, "pair angle"]] | None = None,
     report: str = "",
 ) -> str:
     """Return a model's page, from the arrays and root attributes of its overlaps file.
 
     With the arrays of its nulls file each layer's and layer pair's null samples are shown beside the observed value,
-    with those of the attention and affinity files what heads are known or measured to do, and with
+    with those of the attention and affinity files what heads are known or measured to do, with those of the attribution
+    file every edge's effect on the loss, and with
     :func:`principal_cosines` the strongest pairs' angles. ``report`` is the address of the study's report.
     """
     name = str(attributes["model"])
-    results = ModelResults(name, attributes, overlaps, nulls, affinity=affinity, attention=attention)
+    results = ModelResults(
+        name, attributes, overlaps, nulls, affinity=affinity, attention=attention, attribution=attribution
+    )
     return render_page(
         "atlas",
         name=results.name,
@@ -199,6 +203,8 @@ def _comparison(comparison: Comparison, share: float, cosines: np.ndarray | None
     for name in ("simple_composition", "weighted"):
         if f"cross/{comparison.spaces}/{name}" in comparison.model.overlaps:
             quantities[name] = comparison.model.across_values(comparison.spaces, name)
+    if (effects := _effects(comparison)) is not None:
+        quantities["effect"] = effects
     if (tests := pair_tests(comparison)) is not None:
         quantities |= {"swap_z": tests.z, "swap_p": tests.p}
     kept = _kept(comparison, share)
@@ -223,6 +229,16 @@ def _comparison(comparison: Comparison, share: float, cosines: np.ndarray | None
     return packed
 
 
+def _effects(comparison: Comparison) -> Float[np.ndarray, "condition pair"] | None:
+    """First-order effects of the edges on the first loss in thousandths of a nat, where the model was run."""
+    attribution = comparison.model.attribution
+    if attribution is None or comparison.scope == "within":
+        return None
+    of_edges = attribution[f"{first_measure(attribution)}{comparison.spaces[1]}/effect"]
+    writer, reader = comparison.layers.T
+    return 1e3 * of_edges[writer, reader].reshape(comparison.rho.shape)
+
+
 def _kept(comparison: Comparison, share: float) -> Int[np.ndarray, " condition"]:
     """Choose the conditions whose pairs go on the page: all, or those with the largest overlaps."""
     n = comparison.n_conditions if share >= 1 else int(share * comparison.n_conditions)
@@ -231,9 +247,9 @@ def _kept(comparison: Comparison, share: float) -> Int[np.ndarray, " condition"]
 
 
 def _summary(values: np.ndarray, name: str) -> Packed:
-    """Mean, spread and strongest value (the smallest angle or p, the largest of all else) of each condition."""
+    """Mean, spread and strongest value of conditions: smallest angle or p, effect of largest size, else the largest."""
     defined = [row[np.isfinite(row)] for row in values]
-    strongest = np.min if name in ("angle", "swap_p") else np.max
+    strongest = {"angle": np.min, "swap_p": np.min, "effect": lambda row: row[abs(row).argmax()]}.get(name, np.max)
     statistics: dict[str, Callable[[np.ndarray], Any]] = {"mean": np.mean, "spread": np.std, "strongest": strongest}
     return {
         key: _packed(np.array([statistic(row) if row.size else np.nan for row in defined]), "")

@@ -52,6 +52,9 @@ function startNotes() {
     "Rounding on this page: ρ and composition to 1e-5, angles to 0.001°, the rest to 7 digits. The overlaps file has every digit.",
     few.length ? `The graph, the table and the principal angles hold the strongest pairs of a comparison: ${few.join(", ")}; of the others all.` : "The table and the principal angles hold all pairs.",
   ];
+  if (Object.values(comparisons).some(({ values }) => values.effect)) notes.push(
+    "Effect: A, first order, of the edge on the mean loss of the text (for the two-layer model, of second copies of random tokens), in thousandths "
+    + "of a nat: without the write at that read the loss changes by about -A.");
   if (Object.values(comparisons).some(({ values }) => values.swap_z)) notes.push(
     "z and p against the swap null: of one pair against all pairs of all samples of its layer or layer pair, which keep the directions of a layer "
     + "and exchange them between its heads. p is of a single pair, without a correction for how many there are.");

@@ -9,6 +9,7 @@ const QUANTITIES = {
   angle: { label: "smallest principal angle (°)", short: "angle (°)", digits: 2, name: "min_angle_deg", reversed: true },
   simple_composition: { label: "simple composition score", short: "composition", digits: 4, name: "simple_composition" },
   weighted: { label: "spectrally weighted score", short: "weighted", digits: 3, name: "weighted" },
+  effect: { label: "effect on the loss (0.001 nats)", short: "effect", digits: 2, name: "effect_millinats" },
   swap_z: { label: "z against the swap null", short: "z", digits: 1, name: "swap_z" },
   swap_p: { label: "p against the swap null", short: "p", digits: 3, name: "swap_p", reversed: true },
 };

@@ -30,7 +30,7 @@ function pairFacts(comparison, condition, pair) {
   facts.push(["projection kernel (PK)", `${(rho * dimension).toFixed(2)} of ${dimension}`]);
   facts.push(["smallest angle", `${shown(comparison.value("angle", condition, pair), "angle")}°`]);
   facts.push(["ρ over isotropic value", Number.isFinite(rho) ? `${(rho / data.isotropic).toFixed(2)} ×` : "undefined"]);
-  for (const name of ["simple_composition", "weighted"])
+  for (const name of ["simple_composition", "weighted", "effect"])
     if (comparison.values[name]) facts.push([QUANTITIES[name].label, shown(comparison.value(name, condition, pair), name)]);
   const total = comparison.conditions.length * comparison.pairs.length;
   const place = order !== undefined ? order + 1 : comparison.isPartial ? 0 : 1 + comparison.values.rho.filter((value) => value > rho).length;

@@ -3,7 +3,7 @@
 const table = { key: "rho", down: true, rows: 100 };
 
 function tableColumns() {
-  return ["rho", "angle", "simple_composition", "weighted", "swap_z", "swap_p"].filter((name) => current().values[name]);
+  return ["rho", "angle", "simple_composition", "weighted", "effect", "swap_z", "swap_p"].filter((name) => current().values[name]);
 }
 
 /** Whether a head is meant by what was typed: 16.0, 16 for all of a layer, 17k1 for a key-value head, or a class. */
