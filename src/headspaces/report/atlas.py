@@ -236,7 +236,8 @@ def _effects(comparison: Comparison) -> Float[np.ndarray, "condition pair"] | No
         return None
     of_edges = attribution[f"{first_measure(attribution)}{comparison.spaces[1]}/effect"]
     writer, reader = comparison.layers.T
-    return 1e3 * of_edges[writer, reader].reshape(comparison.rho.shape)
+    values: np.ndarray = 1e3 * of_edges[writer, reader].reshape(comparison.rho.shape)
+    return values
 
 
 def _kept(comparison: Comparison, share: float) -> Int[np.ndarray, " condition"]:
@@ -249,12 +250,17 @@ def _kept(comparison: Comparison, share: float) -> Int[np.ndarray, " condition"]
 def _summary(values: np.ndarray, name: str) -> Packed:
     """Mean, spread and strongest value of conditions: smallest angle or p, effect of largest size, else the largest."""
     defined = [row[np.isfinite(row)] for row in values]
-    strongest = {"angle": np.min, "swap_p": np.min, "effect": lambda row: row[abs(row).argmax()]}.get(name, np.max)
+    choices: dict[str, Callable[[np.ndarray], Any]] = {"angle": np.min, "swap_p": np.min, "effect": _of_largest_size}
+    strongest = choices.get(name, np.max)
     statistics: dict[str, Callable[[np.ndarray], Any]] = {"mean": np.mean, "spread": np.std, "strongest": strongest}
     return {
         key: _packed(np.array([statistic(row) if row.size else np.nan for row in defined]), "")
         for key, statistic in statistics.items()
     }
+
+
+def _of_largest_size(values: np.ndarray) -> Any:
+    return values[abs(values).argmax()]
 
 
 def _nulls(comparison: Comparison) -> Packed | None:
