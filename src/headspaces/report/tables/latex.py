@@ -61,7 +61,7 @@ _LATEX = {
     **{sign: "\\" + sign for sign in "&%$#_{}"},
     "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}",
     "<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}",
-    "ρ": "$\\rho$", "λ": "$\\lambda$", "σ": "$\\sigma$", "°": "$^\\circ$", "→": "$\\to$", "×": "$\\times$",
+    "²": "$^2$", "ρ": "$\\rho$", "λ": "$\\lambda$", "σ": "$\\sigma$", "°": "$^\\circ$", "→": "$\\to$", "×": "$\\times$",
     "±": "$\\pm$", "–": "--", "∞": "$\\infty$",
 }  # fmt: skip
 
