@@ -250,6 +250,20 @@ def groups_of(entries):
     return groups
 
 
+def atlas_of(model):
+    """The files that a model's interactive page is made of."""
+    stages = ("overlaps", "nulls", "attention", "affinity", "attribution")
+    own = set(STUDY.stages_of(model)).intersection(stages)
+    return {
+        "files": {stage: f"results/{stage}/{model}.h5" for stage in sorted(own)},
+        "bases": [f"results/bases/{model}/{block}.h5" for block in KNOWN[model].blocks],
+    }
+
+
+def paths_of(atlas):
+    return [*atlas["files"].values(), *atlas["bases"]]
+
+
 def spread(values, most):
     """Some of many values, as far apart as can be, with the first and the last."""
     last = len(values) - 1
