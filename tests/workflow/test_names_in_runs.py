@@ -85,7 +85,7 @@ def test_directions_within_rounding_are_left_out_of_every_stage(project, tmp_pat
     np.testing.assert_allclose(found["affinity"]["pk/OQ"], affinity([lambda: layers], scores=())["pk/OQ"], rtol=1e-9)
     assert np.nanmax(affinity([lambda: stored], scores=())["pk/OQ"] - found["affinity"]["pk/OQ"]) > 1
     shape = Shape(N_LAYERS, D_MODEL, N_HEADS, N_KV, D_HEAD)
-    run = NullRun(lambda layer, kind: fold(layers[layer], kind), shape, "OQKV", "m", seed=0)
+    run = NullRun(lambda layer, kind: fold(layers[layer], kind), shape, "OQKV", "m", seed=0, dtype="float32")
     name = "within/Q/reassignment/spread"
     np.testing.assert_allclose(found["nulls"][name], null_shard(run, "reassignment", range(1))[name], rtol=1e-9)
 
