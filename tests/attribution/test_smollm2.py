@@ -79,7 +79,7 @@ def test_their_ablation_raises_the_loss(model, cases):
 
 def chosen(kind, effect, rho):
     """The ten largest, twelve at random of the largest 2 %, and eight of largest rho."""
-    ranked = strongest(kind, np.abs(effect), np.isfinite(effect).sum() // 50)
+    ranked = strongest(kind, np.abs(effect), int(np.isfinite(effect).sum()) // 50)
     drawn = np.random.default_rng(0).choice(len(ranked) - 10, 12, replace=False)
     edges = ranked[:10] + [ranked[10 + at] for at in drawn]
     return edges + [edge for edge in strongest(kind, rho, 30) if edge not in edges][:8]
