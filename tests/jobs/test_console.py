@@ -170,6 +170,6 @@ def test_the_last_line_is_where_the_report_is(tmp_path):
     assert list(closing_lines(tmp_path / "report.html", left_out)) == [
         f"strongest connection of m: {where}: ρ 0.615, 7.4 times that of random subspaces (Previous → Induction)",
         f"strongest connection of n: {weak}: ρ 0.250, 2.0 times that of random subspaces",
-        "left out: activations and attention of m: no tokenizer",
+        "left out: activations, attention of m: no tokenizer",
         f"report: {tmp_path / 'report.html'}",
     ]
