@@ -27,12 +27,15 @@ def shifted(n_tokens, back):
 
 
 def runner(attend, tokens, bos=None, n_positions=None):
-    return patterns.Runner(attend, Windows(np.asarray(tokens), bos), np.arange(50), np.eye(50), None, n_positions)
+    module = torch.nn.Identity()
+    return patterns.Runner(
+        module, attend, Windows(np.asarray(tokens), bos), np.arange(50), np.eye(50), None, n_positions
+    )
 
 
 class TestScores:
     def test_ideal_heads(self):
-        def attend(sequence):
+        def attend(_module, sequence):
             n_tokens = len(sequence)
             # Layer 0: an identity and a previous-token head. Layer 1: an induction head for copies of 6, a lazy one.
             return [
@@ -49,7 +52,7 @@ class TestScores:
     def test_induction_finds_the_token_after_the_copy(self):
         """An oracle that looks for the copy instead of counting places."""
 
-        def attend(sequence):
+        def attend(_module, sequence):
             attention = np.zeros((1, len(sequence), len(sequence)), np.float32)
             for here, token in enumerate(sequence):
                 earlier = np.flatnonzero(sequence[:here] == token)
@@ -63,7 +66,7 @@ class TestScores:
     def test_the_token_before_every_text_is_not_counted(self):
         seen = []
 
-        def attend(sequence):
+        def attend(_module, sequence):
             seen.append(sequence)
             attention = np.tile(shifted(len(sequence), len(sequence)), (1, 1, 1))
             attention[0, 1:] = np.eye(len(sequence))[1:] * 0.5  # each token but the first sees itself half
@@ -77,7 +80,7 @@ class TestScores:
     def test_a_short_context_shortens_the_copies(self):
         lengths = []
 
-        def attend(sequence):
+        def attend(_module, sequence):
             lengths.append(len(sequence))
             return [np.tile(shifted(len(sequence), 0), (1, 1, 1))]
 
@@ -89,7 +92,7 @@ class TestScores:
     def test_the_seed_decides(self):
         seen = []
 
-        def attend(sequence):
+        def attend(_module, sequence):
             seen.append(sequence.tolist())
             return [np.tile(shifted(len(sequence), 0), (1, 1, 1))]
 
@@ -106,7 +109,7 @@ class TestTransformers:
         """The model's attention is what its weights say: layer norm, queries, keys, softmax over earlier tokens."""
         model = tiny_gpt2()
         tokens = np.array([3, 1, 4, 1, 5])
-        found = patterns.attend_with(model, "tiny")(tokens)
+        found = patterns.attend_with("tiny")(model, tokens)
         block = model.transformer.h[0]
         with torch.no_grad():
             x = block.ln_1(model.transformer.wte.weight[tokens] + model.transformer.wpe.weight[:5]).numpy()
@@ -118,9 +121,9 @@ class TestTransformers:
         assert len(found) == 2
 
     def test_without_attention_weights_nothing_is_measured(self):
-        attend = patterns.attend_with(tiny_gpt2("sdpa"), "tiny")
+        attend = patterns.attend_with("tiny")
         with pytest.raises(InputError, match=r"tiny: no attention weights for 2 layers came back \(attention 'sdpa'\)"):
-            attend(np.arange(5))
+            attend(tiny_gpt2("sdpa"), np.arange(5))
 
     def test_rows_that_do_not_add_up_are_refused(self):
         model = tiny_gpt2()
@@ -130,7 +133,7 @@ class TestTransformers:
         for block in model.transformer.h:
             block.attn.attn_dropout.p = 0.5
         with pytest.raises(InputError, match="does not add up to 1"):
-            patterns.attend_with(model, "tiny")(np.arange(12))
+            patterns.attend_with("tiny")(model, np.arange(12))
 
     def test_a_folder_of_transformers(self, tmp_path, monkeypatch):
         """Loaded in float32 and with attention weights, whatever the checkpoint was stored as."""
@@ -151,7 +154,7 @@ class TestTransformers:
         expected.set_attn_implementation("eager")
         with torch.no_grad():
             attention = expected(torch.arange(1, 11)[None], output_attentions=True).attentions[1][0]
-        np.testing.assert_allclose(found.attend(np.arange(1, 11))[1], attention, atol=1e-6)
+        np.testing.assert_allclose(found.attend(found.module, np.arange(1, 11))[1], attention, atol=1e-6)
         scores = patterns.attention_patterns(found, n_sequences=2, n_repeated=6, seed=0)
         assert scores["identity"].shape == scores["induction"].shape == (2, 4)
 
@@ -178,7 +181,7 @@ def test_a_trained_model_runs_on_random_tokens(tmp_path):
     found = patterns.open_runner(str(tmp_path), "toy", Text("", "", "", 0, ""), n_windows=3, n_tokens=99, seed=5)
     assert found.windows.tokens.shape == (3, 32)
     assert found.texts is None
-    attention = found.attend(np.arange(6))
+    attention = found.attend(found.module, np.arange(6))
     assert [one.shape for one in attention] == [(2, 6, 6)] * 2
     np.testing.assert_allclose(attention[1].sum(axis=2), 1, atol=1e-6)
 
@@ -206,7 +209,7 @@ class TestTopTokens:
 
     def test_texts(self):
         found = patterns.Runner(
-            lambda _: [], Windows(np.zeros((1, 1), int), None), np.arange(3), np.eye(3),
+            torch.nn.Identity(), lambda *_: [], Windows(np.zeros((1, 1), int), None), np.arange(3), np.eye(3),
             lambda tokens: ["aé🙂"[token] for token in tokens], None,
         )  # fmt: skip
         texts = patterns.token_texts(np.array([[[2, 0], [1, 1]]]), found)

@@ -6,6 +6,7 @@ import torch
 from support.running_models import CASES, SERVED, layer_of, running_tiny
 from support.tiny_models import TINY
 
+from headspaces.activations import replicas
 from headspaces.attribution.cases import Case
 from headspaces.attribution.first_order import first_order
 from headspaces.errors import InputError
@@ -85,6 +86,16 @@ def test_effects_are_those_of_autograd_with_every_read_its_own_leaf(name):
         np.testing.assert_allclose(
             found[f"{kind}/window_effect_sd"][0, 1, :, head], deviation, rtol=1e-4, atol=1e-6 * size
         )
+
+
+def test_the_number_of_threads_changes_no_bit(monkeypatch):
+    model = running_tiny("qwen2")
+    found = []
+    for n_threads in (1, 2, 4):
+        monkeypatch.setattr(replicas, "worker_count", lambda n=n_threads: n)
+        arrays, value = first_order(model, [*CASES, *CASES])
+        found.append(({name: values.tobytes() for name, values in arrays.items()}, value))
+    assert found[0] == found[1] == found[2]
 
 
 COMPLETE = ("gpt2", "llama", "falcon-multiquery", "gpt_neox", "qwen2", "cohere", "olmo2", "gemma2")

@@ -6,8 +6,9 @@ only one that gives attention weights back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,14 +18,14 @@ from tqdm import tqdm
 
 from headspaces.activations.forward_pass import Windows, cut_windows, load_model
 from headspaces.activations.pretrained import stored_texts
+from headspaces.activations.replicas import map_with_replicas
 from headspaces.activations.texts import Text
 from headspaces.activations.toy_model import ToyModel, is_toy, load_toy
 from headspaces.errors import InputError
 from headspaces.geometry.bases import RANK_RTOL, orthonormal_bases
 from headspaces.geometry.heads import LayerHeads
-from headspaces.threads import worker_count
 
-Attend: TypeAlias = Callable[[Int[np.ndarray, " _token"]], list[Float[np.ndarray, "_head _token _token"]]]
+Attend: TypeAlias = Callable[[Any, Int[np.ndarray, " _token"]], list[Float[np.ndarray, "_head _token _token"]]]
 """Runs a model on one sequence and returns every layer's attention: rows attend, columns are attended to."""
 
 ROW_SUM = 1e-3
@@ -38,17 +39,30 @@ N_TOP_TOKENS = 10
 class Runner:
     """A model that can be run, and the tokens that it can be run on.
 
-    ``windows`` are pieces of a text, or random tokens for a model without a tokenizer; ``non_special`` the tokens that
+    ``attend`` runs the ``module``, or a replica of it; ``windows`` are pieces of a text, or random tokens for a model
+    without a tokenizer; ``non_special`` the tokens that
     random sequences are made of; ``texts`` gives the text of every token, None without a tokenizer; ``n_positions`` is
     the longest sequence, None where there is no limit.
     """
 
+    module: torch.nn.Module
     attend: Attend
     windows: Windows
     non_special: Int[np.ndarray, " non_special"]
     unembedding: Float[np.ndarray, "token d_model"]
     texts: Callable[[Sequence[int]], list[str]] | None
     n_positions: int | None
+
+    def on_each(
+        self, function: Callable[[Sequence[np.ndarray]], Any], sequences: Sequence[np.ndarray]
+    ) -> Iterator[Any]:
+        """Apply a function to every layer's attention on some sequences, which are run side by side."""
+
+        def of_sequence(replica: torch.nn.Module, sequence: np.ndarray) -> Any:
+            return function(self.attend(replica, sequence))
+
+        found = map_with_replicas(self.module, lambda replica: replica, of_sequence, sequences)
+        yield from tqdm(found, total=len(sequences), desc="sequences", unit="sequence", mininterval=5)
 
     def shortened(self, n_repeated: int) -> int:
         """Return the number of tokens that can be repeated within the model's context, at most ``n_repeated``."""
@@ -64,7 +78,6 @@ def open_runner(checkpoint: str, where: str, text: Text, n_windows: int, n_token
     windows; one that was trained on random tokens gets random tokens. Raises :class:`InputError` if the model cannot be
     loaded or the text is shorter than the windows.
     """
-    torch.set_num_threads(worker_count())
     if is_toy(checkpoint):
         return _toy_runner(load_toy(checkpoint), n_windows, seed)
     model, tokenizer = load_model(checkpoint, where)
@@ -73,7 +86,8 @@ def open_runner(checkpoint: str, where: str, text: Text, n_windows: int, n_token
     special = set(tokenizer.all_special_ids)
     n_known = min(len(tokenizer), len(unembedding))
     return Runner(
-        attend_with(model, where),
+        model,
+        attend_with(where),
         cut_windows(tokenizer, text, n_windows, n_tokens),
         np.array([token for token in range(n_known) if token not in special]),
         unembedding[:n_known],
@@ -86,21 +100,22 @@ def _toy_runner(model: ToyModel, n_windows: int, seed: int) -> Runner:
     config = model.config
     tokens = np.random.default_rng(seed).integers(config.vocab_size, size=(n_windows, config.n_positions))
 
-    def attend(sequence: np.ndarray) -> list[np.ndarray]:
+    def attend(module: ToyModel, sequence: np.ndarray) -> list[np.ndarray]:
         with torch.inference_mode():
-            return [one[0].numpy() for one in model(torch.from_numpy(sequence)[None])[1]]
+            return [one[0].numpy() for one in module(torch.from_numpy(sequence)[None])[1]]
 
     unembedding = model.lm_head.weight.detach().numpy()
-    return Runner(attend, Windows(tokens, None), np.arange(config.vocab_size), unembedding, None, config.n_positions)
+    known = np.arange(config.vocab_size)
+    return Runner(model, attend, Windows(tokens, None), known, unembedding, None, config.n_positions)
 
 
-def attend_with(model: Any, where: str) -> Attend:
-    """Wrap a causal language model of transformers.
+def attend_with(where: str) -> Attend:
+    """Make the function that runs a causal language model of transformers, named ``where`` in messages.
 
-    The returned function raises InputError where a layer gives no attention weights, or what it gives is no attention.
+    It raises InputError where a layer gives no attention weights, or what it gives is no attention.
     """
 
-    def attend(sequence: np.ndarray) -> list[np.ndarray]:
+    def attend(model: Any, sequence: np.ndarray) -> list[np.ndarray]:
         with torch.inference_mode():
             found = model(torch.from_numpy(sequence)[None], output_attentions=True, use_cache=False).attentions
         n_layers = model.config.get_text_config().num_hidden_layers
@@ -145,18 +160,15 @@ def attention_patterns(runner: Runner, *, n_sequences: int, n_repeated: int, see
         The first token of a sequence has nothing else to attend to, and is not counted; nor is a token that the
         tokenizer puts before every text. Random sequences start with that token too.
     """
-    on_text = [
-        _text_scores(runner.attend(np.concatenate([runner.windows.before, window])), len(runner.windows.before))
-        for window in tqdm(runner.windows.tokens, desc="windows", unit="window", mininterval=5)
-    ]
+    before = runner.windows.before
+    windows = [np.concatenate([before, window]) for window in runner.windows.tokens]
+    on_text = list(runner.on_each(partial(_text_scores, n_before=len(before)), windows))
     n_repeated = runner.shortened(n_repeated)
     rng = np.random.default_rng(seed)
-    induction = []
-    for _ in tqdm(range(n_sequences), desc="repeats", unit="sequence", mininterval=5):
-        # Different tokens have one earlier copy each.
-        copy = rng.choice(runner.non_special, size=n_repeated, replace=len(runner.non_special) < n_repeated)
-        attentions = runner.attend(np.concatenate([runner.windows.before, copy, copy]))
-        induction.append([induction_scores(one, n_repeated) for one in attentions])
+    # Different tokens have one earlier copy each.
+    draw = partial(rng.choice, runner.non_special, size=n_repeated, replace=len(runner.non_special) < n_repeated)
+    repeats = [np.concatenate([before, *2 * [draw()]]) for _ in range(n_sequences)]
+    induction = list(runner.on_each(lambda found: [induction_scores(one, n_repeated) for one in found], repeats))
     identity, previous = np.mean(on_text, axis=0)
     return {"identity": identity, "previous_token": previous, "induction": np.mean(induction, axis=0)}
 

@@ -20,11 +20,11 @@ from transformers import AutoModelForCausalLM
 
 from headspaces.activations.hooks import WatchedLayer
 from headspaces.activations.pretrained import load_tokenizer, pretrained, why_not_loaded
-from headspaces.activations.response import LayerActivations
+from headspaces.activations.replicas import map_with_replicas
+from headspaces.activations.response import LayerActivations, joined
 from headspaces.activations.texts import Text
 from headspaces.errors import InputError
 from headspaces.geometry.heads import LayerHeads
-from headspaces.threads import worker_count
 from headspaces.weights.layout import Layout
 from headspaces.weights.layouts import NORMALISED_STREAM, find_layout, find_prefix
 
@@ -152,7 +152,7 @@ def check_length(model: Any, n_tokens: int, where: str) -> None:
 
 
 def run_model(model: Any, windows: Windows, heads: Sequence[LayerHeads], where: str) -> Run:
-    """Run a model on the windows, one by one, and keep what its heads put out and what its norms read.
+    """Run a model on the windows, each on a thread, and keep what its heads put out and what its norms read.
 
     ``heads`` are those of all layers in order, with their writes; ``where`` is the model's name, for messages. Raises
     :class:`InputError` if the windows are longer than the model's context, an activation is not finite, or what runs is
@@ -160,21 +160,30 @@ def run_model(model: Any, windows: Windows, heads: Sequence[LayerHeads], where: 
     """
     layout, prefix, scale = find_modules(model, where)
     check_length(model, len(windows.before) + windows.tokens.shape[1], where)
-    watched = [WatchedLayer(model, layout, prefix, layer, len(windows.before), where) for layer in heads]
-    torch.set_num_threads(worker_count())
-    losses = []
-    with ExitStack() as hooks, torch.inference_mode():
-        for layer in watched:
-            hooks.enter_context(layer.listening())
-        for window in tqdm(windows.tokens, desc="windows", unit="window", mininterval=5):
-            tokens = torch.from_numpy(np.concatenate([windows.before, window]))
-            logits = model(tokens[None], use_cache=False).logits[0]
+
+    def watch(replica: Any) -> tuple[Any, list[WatchedLayer]]:
+        return replica, [WatchedLayer(replica, layout, prefix, layer, len(windows.before), where) for layer in heads]
+
+    def run_window(
+        state: tuple[Any, list[WatchedLayer]], window: np.ndarray
+    ) -> tuple[float, list[LayerActivations], float]:
+        replica, watched = state
+        tokens = torch.from_numpy(np.concatenate([windows.before, window]))
+        with ExitStack() as hooks, torch.inference_mode():
+            for layer in watched:
+                hooks.enter_context(layer.listening())
+            logits = replica(tokens[None], use_cache=False).logits[0]
             # A token is predicted from those before it: the first one only where BOS stands before it.
-            losses.append(torch.nn.functional.cross_entropy(logits[:-1].float(), tokens[1:]).item())
+            loss = torch.nn.functional.cross_entropy(logits[:-1].float(), tokens[1:]).item()
+        return loss, [layer.take(scale) for layer in watched], max(layer.deviation for layer in watched)
+
+    found = map_with_replicas(model, watch, run_window, list(windows.tokens))
+    progress = tqdm(found, total=len(windows.tokens), desc="windows", unit="window", mininterval=5)
+    losses, activations, deviations = zip(*progress, strict=True)
     loss = float(np.mean(losses))
     if not math.isfinite(loss):
         raise InputError(f"{where}: the next-token loss is not finite; the checkpoint is broken, fetch another")
-    return Run([layer.result(scale) for layer in watched], loss, max(layer.deviation for layer in watched))
+    return Run([joined(windows) for windows in zip(*activations, strict=True)], loss, max(deviations))
 
 
 def run_facts(model: Any, text: Text, windows: Windows, run: Run) -> dict[str, str | int | float]:

@@ -83,28 +83,21 @@ class WatchedLayer:
         self.deviation = max(self.deviation, deviation)
         self.outputs.append(z[self.skipped :].copy())
 
-    def result(self, scale: float) -> LayerActivations:
-        """Put all windows together; the model multiplies what its attention writes by ``scale``."""
+    def take(self, scale: float) -> LayerActivations:
+        """Give what was kept since the last time, and drop it; ``scale`` is what the model multiplies writes by."""
         if not self.outputs:
             raise InputError(
                 f"{self.where}: its output projection was never called as a module; it cannot be listened to"
             )
         z = np.concatenate(self.outputs) * self.outputs[0].dtype.type(scale)
         n_tokens = len(z)
+        self.outputs = []
         if self.write_norm is not None:
             # The norm divides the sum of all heads by one sigma, so each head's share is divided by it too.
-            z = z / self._counted(self.write_norm.sigmas, n_tokens)[:, None, None].astype(z.dtype)
+            z = z / self._counted(self.write_norm.take(), n_tokens)[:, None, None].astype(z.dtype)
         if self.read_norm is None:
             return LayerActivations(z, np.zeros((n_tokens, self.d_model), z.dtype), 0.0)
-        return LayerActivations(z, self._counted(self.read_norm.inputs, n_tokens), self.read_norm.epsilon)
-
-    def forget(self) -> None:
-        """Drop what was kept, so that a run can go on with bounded memory."""
-        self.outputs.clear()
-        for norm in (self.read_norm, self.write_norm):
-            if norm is not None:
-                norm.inputs.clear()
-                norm.sigmas.clear()
+        return LayerActivations(z, self._counted(self.read_norm.take(), n_tokens), self.read_norm.epsilon)
 
     def _counted(self, seen: list[np.ndarray], n_tokens: int) -> np.ndarray:
         kept = np.concatenate([window[self.skipped :] for window in seen] or [np.empty(0)])
@@ -114,15 +107,14 @@ class WatchedLayer:
 
 
 class WatchedNorm:
-    """What one norm module read and divided by, checked against the norm that is folded."""
+    """What one norm module read, or what it divided by, checked against the norm that is folded."""
 
     def __init__(self, module: torch.nn.Module, norm: Norm, where: str, *, keep_inputs: bool = True) -> None:
         self.module, self.norm, self.where, self.keep_inputs = module, norm, where, keep_inputs
         # torch's own default where the module names none.
         names = ("eps", "variance_epsilon", "epsilon")
         self.epsilon = float(next((getattr(module, name) for name in names if hasattr(module, name)), 1e-5))
-        self.inputs: list[np.ndarray] = []
-        self.sigmas: list[np.ndarray] = []
+        self.kept: list[np.ndarray] = []
 
     def keep(self, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
         """Forward hook."""
@@ -139,8 +131,14 @@ class WatchedNorm:
                 "fetched from another checkpoint, or this architecture's norm is not the one of its layout"
             )
         if self.keep_inputs:
-            self.inputs.append(x.copy())
-        self.sigmas.append(sigma)
+            self.kept.append(x.copy())
+        else:
+            self.kept.append(sigma)
+
+    def take(self) -> list[np.ndarray]:
+        """Give what was kept since the last time, and drop it."""
+        kept, self.kept = self.kept, []
+        return kept
 
 
 def _relative(expected: Float[np.ndarray, "token d_model"], found: Float[np.ndarray, "token d_model"]) -> float:

@@ -54,6 +54,12 @@ class LayerActivations:
     epsilon: float
 
 
+def joined(parts: Sequence[LayerActivations]) -> LayerActivations:
+    """Put a layer's activations on several windows one after the other."""
+    z, x = (np.concatenate([getattr(part, name) for part in parts]) for name in ("head_outputs", "residual"))
+    return LayerActivations(z, x, parts[0].epsilon)
+
+
 def normalise(residual: Float[np.ndarray, "token d_model"], norm: Norm, epsilon: float) -> Normalised:
     """Normalised residuals ``xhat = P_c x / sigma`` without gain and bias, and ``sigma``, in float64 (RW section 4.2).
 

@@ -23,8 +23,9 @@ import torch
 from jaxtyping import Float
 from tqdm import tqdm
 
+from headspaces.activations.hooks import WatchedLayer
 from headspaces.activations.response import LayerActivations, normalise
-from headspaces.attribution.cases import Case, batches
+from headspaces.attribution.cases import Case
 from headspaces.attribution.reads import LayerReads
 from headspaces.attribution.running import RunningModel
 from headspaces.errors import InputError
@@ -83,25 +84,36 @@ def first_order(model: RunningModel, cases: Sequence[Case]) -> tuple[dict[str, n
     InputError
         If a sequence is too long, an activation is not finite, or what runs is not what the given weights say.
     """
-    watched = model.watched()
-    reads = [model.reads(layer) for layer in range(1, len(model.heads))]
     writes = [fold(layer, "O").transpose(0, 2, 1) for layer in model.heads]
     totals, values = _Totals(model.shape), []
-    for batch in tqdm(list(batches(cases)), desc="windows", unit="batch", mininterval=5):
+
+    def of_case(
+        prepared: tuple[RunningModel, list[WatchedLayer], list[LayerReads]], case: Case
+    ) -> tuple[_Totals, float]:
+        own, watched, reads = prepared
         with ExitStack() as hooks:
-            hooks.enter_context(model.watching(watched))
+            hooks.enter_context(own.watching(watched))
             leaves = [hooks.enter_context(layer.as_leaves()) for layer in reads]
-            logits = model.run_all(np.stack([case.tokens for case in batch]))
-            measured = torch.stack([case.measure(one) for case, one in zip(batch, logits, strict=True)])
-        if not torch.isfinite(measured).all():
-            raise InputError(f"{model.where}: the measure is not finite; the checkpoint is broken, fetch another")
+            measured = case.measure(own.run(case.tokens))
+        if not torch.isfinite(measured):
+            raise InputError(f"{own.where}: the measure is not finite; the checkpoint is broken, fetch another")
         if any(leaves):
-            measured.sum().backward()  # type: ignore[no-untyped-call]
-        values += measured.tolist()
-        activations = model.taken(watched)
-        read = [_reads(*layer) for layer in zip(reads, model.heads[1:], activations[1:], strict=True)]
-        totals.add(writes, [one.head_outputs for one in activations], read, len(batch))
+            measured.backward()  # type: ignore[no-untyped-call]
+        activations = own.taken(watched)
+        read = [_reads(*layer) for layer in zip(reads, own.heads[1:], activations[1:], strict=True)]
+        of_one = _Totals(own.shape)
+        of_one.add_case(writes, [layer.head_outputs for layer in activations], read)
+        return of_one, measured.item()
+
+    found = model.on_each(_prepared, of_case, cases)
+    for of_one, value in tqdm(found, total=len(cases), desc="windows", unit="window", mininterval=5):
+        totals.add(of_one)
+        values.append(value)
     return totals.arrays(), float(np.mean(values))
+
+
+def _prepared(model: RunningModel) -> tuple[RunningModel, list[WatchedLayer], list[LayerReads]]:
+    return model, model.watched(), [model.reads(layer) for layer in range(1, len(model.heads))]
 
 
 class _Totals:
@@ -116,26 +128,15 @@ class _Totals:
         self.gradient = np.zeros((shape.n_layers, n_reads))
         self.write = np.zeros(pairs[0])
 
-    def add(
+    def add_case(
         self,
         writes: Sequence[Float[np.ndarray, "head d_head d_model"]],
         outputs: Sequence[Float[np.ndarray, "token head d_head"]],
         reads: Sequence[Reads],
-        n_cases: int,
     ) -> None:
-        """Add cases of one length; their tokens follow one another, and ``reads`` are those of all layers but 0."""
-        n_tokens = len(outputs[0]) // n_cases
-        for start in range(0, len(outputs[0]), n_tokens):
-            self._add(writes, outputs, reads, range(start, start + n_tokens))
-
-    def _add(
-        self,
-        writes: Sequence[Float[np.ndarray, "head d_head d_model"]],
-        outputs: Sequence[Float[np.ndarray, "token head d_head"]],
-        reads: Sequence[Reads],
-        case: range,
-    ) -> None:
+        """Add a case; ``reads`` are those of all layers but 0."""
         effect = np.zeros_like(self.effect)
+        case = range(len(outputs[0]))
         for tokens in _chunks(case, self.effect.shape, outputs[0].dtype.itemsize * self.shape.d_model):
             u = _side_by_side([z[tokens].transpose(1, 0, 2) @ w.astype(z.dtype) for z, w in zip(outputs, writes)])
             self.write += np.einsum("twd,twd->w", u, u, dtype=np.float64)
@@ -155,6 +156,13 @@ class _Totals:
         self.squares += effect * effect
         self.n_cases += 1
         self.n_tokens += len(case)
+
+    def add(self, other: _Totals) -> None:
+        """Add other cases' sums."""
+        for name in ("effect", "squares", "absolute", "gradient", "write"):
+            getattr(self, name)[...] += getattr(other, name)
+        self.n_cases += other.n_cases
+        self.n_tokens += other.n_tokens
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Give the means over cases, by kind."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,8 +14,10 @@ from torch import Tensor
 
 from headspaces.activations.forward_pass import find_modules, load_model
 from headspaces.activations.hooks import WatchedLayer
+from headspaces.activations.replicas import map_with_replicas
 from headspaces.activations.response import LayerActivations
 from headspaces.activations.toy_model import ToyModel, is_toy, load_toy
+from headspaces.attribution.cases import Case
 from headspaces.attribution.reads import LayerReads
 from headspaces.errors import InputError
 from headspaces.geometry.heads import LayerHeads
@@ -24,18 +26,21 @@ from headspaces.threads import worker_count
 from headspaces.weights.layout import Layout
 from headspaces.weights.layouts import LAYOUTS
 
+State = TypeVar("State")
+Result = TypeVar("Result")
+
 
 @dataclass(frozen=True)
 class RunningModel:
     """A model and its heads, ready to run with gradients.
 
-    ``logits`` runs sequences; ``layout`` and ``prefix`` say where the layers' modules are; ``scale`` is what the
-    model multiplies its attention's writes by; ``tokenizer`` is None for the toy model; ``longest`` is the most tokens
-    of a sequence, None where there is no limit.
+    ``logits`` runs a module on sequences; ``layout`` and ``prefix`` say where the layers' modules are; ``scale`` is
+    what the model multiplies its attention's writes by; ``tokenizer`` is None for the toy model; ``longest`` is the
+    most tokens of a sequence, None where there is no limit.
     """
 
     module: torch.nn.Module
-    logits: Callable[[Int[Tensor, "sequence token"]], Tensor]
+    logits: Callable[[torch.nn.Module, Int[Tensor, "sequence token"]], Tensor]
     heads: Sequence[LayerHeads]
     layout: Layout
     prefix: str
@@ -90,10 +95,7 @@ class RunningModel:
 
     def taken(self, watched: Sequence[WatchedLayer]) -> list[LayerActivations]:
         """Take what the hooks have kept since they were last asked."""
-        kept = [layer.result(self.scale) for layer in watched]
-        for layer in watched:
-            layer.forget()
-        return kept
+        return [layer.take(self.scale) for layer in watched]
 
     def run(self, tokens: Int[np.ndarray, " token"]) -> Tensor:
         """Run one sequence; raises :class:`InputError` if it is longer than the model's context."""
@@ -106,7 +108,13 @@ class RunningModel:
                 f"{self.where}: sequences of {n_tokens} tokens, but the model's context has {self.longest}; take "
                 "shorter ones"
             )
-        return self.logits(torch.from_numpy(tokens))
+        return self.logits(self.module, torch.from_numpy(tokens))
+
+    def on_each(
+        self, prepare: Callable[[RunningModel], State], function: Callable[[State, Case], Result], cases: Sequence[Case]
+    ) -> Iterator[Result]:
+        """Apply a function to cases side by side, as :func:`headspaces.activations.replicas.map_with_replicas` does."""
+        return map_with_replicas(self.module, lambda module: prepare(replace(self, module=module)), function, cases)
 
 
 def running(model: Any, tokenizer: Any, heads: Sequence[LayerHeads], where: str) -> RunningModel:
@@ -114,8 +122,8 @@ def running(model: Any, tokenizer: Any, heads: Sequence[LayerHeads], where: str)
     layout, prefix, scale = find_modules(model, where)
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
-    def logits(tokens: Tensor) -> Tensor:
-        found: Tensor = model(tokens, use_cache=False).logits
+    def logits(module: torch.nn.Module, tokens: Tensor) -> Tensor:
+        found: Tensor = module(tokens, use_cache=False).logits
         return found
 
     return RunningModel(model, logits, heads, layout, prefix, scale, tokenizer, longest, where)
@@ -124,7 +132,9 @@ def running(model: Any, tokenizer: Any, heads: Sequence[LayerHeads], where: str)
 def running_toy(model: ToyModel, heads: Sequence[LayerHeads], where: str) -> RunningModel:
     """Make a toy model ready: its names are GPT-2's."""
     longest = model.config.n_positions
-    return RunningModel(model, lambda tokens: model(tokens)[0], heads, LAYOUTS["gpt2"], "", 1.0, None, longest, where)
+    return RunningModel(
+        model, lambda module, tokens: module(tokens)[0], heads, LAYOUTS["gpt2"], "", 1.0, None, longest, where
+    )
 
 
 def open_running(checkpoint: str, heads: Sequence[LayerHeads], where: str) -> RunningModel:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -36,6 +37,10 @@ MAKERS: Mapping[str, Maker] = items.functions_of(
 LIKE_DEPTH = 4
 """So many times deeper, a model's panels are on another page: its layers need other widths, its scales differ."""
 
+UNDATED_PDF: dict[str, Any] = {"CreationDate": None, "Creator": None, "Producer": None}
+UNDATED_PNG: dict[str, Any] = {"Software": None}
+"""Without the dates and the program's version the same numbers give the same bytes."""
+
 NOTHING = "no model of this study has what this figure shows"
 
 
@@ -59,14 +64,12 @@ def draw_figure(
     write_frame(drawn, csv_path)
     with style.context(str(style_path), after_reset=True):
         figures = [make_figure(name, page) for page in pages_of(drawn, models)]
-        # Without the dates and the program's version the same numbers give the same bytes.
-        undated = {"CreationDate": None, "Creator": None, "Producer": None}
-        with whole_file(pdf_path) as path, PdfPages(path, metadata=undated) as pdf:
+        with whole_file(pdf_path) as path, PdfPages(path, metadata=UNDATED_PDF) as pdf:
             for figure in figures:
                 pdf.savefig(figure)
         with whole_file(png_path) as path:
             pixels = np.concatenate([_pixels(figure) for figure in figures])
-            imsave(path, pixels, format="png", metadata={"Software": None})
+            imsave(path, pixels, format="png", metadata=UNDATED_PNG)
 
 
 def pages_of(drawn: pd.DataFrame, models: Sequence[ModelResults]) -> list[pd.DataFrame]:
@@ -88,7 +91,7 @@ def pages_of(drawn: pd.DataFrame, models: Sequence[ModelResults]) -> list[pd.Dat
 def _pixels(figure: Figure) -> np.ndarray:
     """Draw a page as it is saved: its rows of pixels, red, green, blue and opacity."""
     figure.set_dpi(matplotlib.rcParams["savefig.dpi"])
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure)  # without types
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())
 
