@@ -3,6 +3,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib import style
 from scipy.linalg import subspace_angles
@@ -15,6 +16,7 @@ from headspaces.report.figures import series as figures
 from headspaces.report.figures.drawing import make_figure
 from headspaces.report.results import read_results
 from headspaces.report.series import StepFiles, collect_series, series_attributes
+from headspaces.report.series_findings import leaving_steps, series_findings
 from headspaces.report.tables.series import series, series_heads
 from headspaces.store import read_arrays, write_arrays
 
@@ -203,3 +205,51 @@ def test_figures_are_drawn(run):
     assert losses
     np.testing.assert_allclose(losses[0], [4, 3, 2, 1])
     assert [len(axes.lines) for axes in drawn["series_heads"].axes] == [3 * n + 1 for n in COUNTS.values()]
+
+
+def course(**by_spaces):
+    """A table of steps 0, 1, 2, … with these ratios to RW's nulls; those to the swap null are half as large."""
+    rows = [
+        {"series": "run", "step": step, "spaces": spaces, "r_rw": r, "r_swap": r / 2}
+        for spaces, ratios in by_spaces.items()
+        for step, r in enumerate(ratios)
+    ]
+    frame = pd.DataFrame(rows).sort_values("step", kind="stable", ignore_index=True)
+    return frame.assign(duplicate_of=np.nan, loss=5.0 - frame["step"], induction=np.nan, effect_sum=np.nan)
+
+
+def test_a_comparison_leaves_the_nulls_where_it_stays_above_all_of_them():
+    frame = course(OK=[1, 3, 3, 4], OQ=[3, 1, 3, 4], O=[1, 1.9, 1.9, 1.9], V=[3, 3, 3, 3], K=[3, 3, 3, 1])
+    assert leaving_steps(frame) == {"V": 0, "OK": 1, "OQ": 2}
+    (found,) = series_findings({"series": frame})
+    assert found.model == "run, by step"
+    first, start, order = found.sentences
+    assert first == "4 steps, 0 to 3; the loss goes from 5.000 to 2.000 nats per token."
+    assert start == (
+        "At step 0, 2 of 5 comparisons lie inside the null models: their median spread is not beyond the widest sample."
+    )
+    assert order == (
+        "They leave all null models in this order, for good: V within layers from step 0; O→K from step 1; "
+        "O→Q from step 2; not O within layers and K within layers."
+    )
+
+
+def test_where_none_leaves_the_nearest_is_named():
+    (found,) = series_findings({"series": course(OK=[1, 1], V=[1, 1.5])})
+    assert (
+        found.sentences[-1]
+        == "At the last step none has left them; the nearest is V within layers, 0.75 of that width."
+    )
+
+
+def test_findings_are_the_numbers_of_the_table(run):
+    frame = series([run]).frame
+    (found,) = series_findings({"series": frame})
+    assert found.sentences[0] == (
+        "4 steps, 0 to 40; the loss goes from 4.000 to 1.000 nats per token; "
+        "the best induction score from 0.100 to 0.600; the weights of an earlier one are those of 20."
+    )
+    most = frame.loc[frame["effect_sum"].idxmax()]
+    assert f"Edges matter most at step {most['step']}: " in found.sentences[-1]
+    assert f"add up to {most['effect_sum']:.3f} nats" in found.sentences[-1]
+    assert series_findings({}) == []
