@@ -100,13 +100,13 @@ def activations(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
 
 def series(layers: list[LayerHeads]) -> dict[str, np.ndarray]:
     with TemporaryDirectory() as folder:
-        made = {"overlaps": overlaps(layers), "nulls": MADE["nulls"](layers), "bases": bases(layers)}
+        made = {kind: MADE[kind](layers) for kind in ("overlaps", "nulls", "bases", "attribution")}
         paths = {kind: f"{folder}/{kind}.h5" for kind in made}
         for kind, arrays in made.items():
             write_arrays(paths[kind], kind, arrays, {"model": "m", "weights_sha256": "", **asdict(SHAPE)})
         run = Path(folder) / "run.json"
         run.write_text(json.dumps({"loss": 1.0, "induction": np.zeros((5, 4)).tolist()}))
-        files = {stage: paths[stage] for stage in ("overlaps", "nulls")}
+        files = {stage: paths[stage] for stage in ("overlaps", "nulls", "attribution")}
         return collect_series([StepFiles(step, "m", files, [paths["bases"]], str(run)) for step in range(13)])
 
 

@@ -105,7 +105,7 @@ def failing(monkeypatch, number, times):
                 raise OSError(number, os.strerror(number), str(arguments[0]))
             super().__init__(*arguments)
 
-    store._check_sum.cache_clear()
+    store._attributes.cache_clear()
     monkeypatch.setattr(files, "WAITS", (0, 0, 0))
     monkeypatch.setattr(files, "SteadyFile", Failing)
     monkeypatch.setattr(store, "SteadyFile", Failing)

@@ -216,6 +216,8 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
                 Field(f"cross/O{{Y}}/{name}", ("step", "writer_layer", "reader_layer"), unit, meaning + _LATER),
             )
         ),
+        Field("cross/O{Y}/effect_sum", ("step",), "nat", "sum over all edges of their effects' sizes |A| on that loss"),
+        Field("cross/O{Y}/spearman_effect", ("step",), "1", "Spearman correlation of |A| with rho over all edges"),
         *(
             Field(f"heads/{{X}}/{name}_{when}", ("step", "layer", "{X}"), unit, f"{meaning} at the {when} step")
             for name, unit, meaning in (

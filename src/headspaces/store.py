@@ -12,10 +12,11 @@ import hashlib
 import io
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 # Readers never block a writer and network file systems without locks work: files are never changed in place.
 os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
@@ -79,9 +80,8 @@ def read_arrays(path: str | Path, kind: str, names: Iterable[str] | None = None)
         If the system cannot read it.
     """
 
-    def read(file: h5py.File) -> dict[str, np.ndarray]:
+    def read(file: h5py.File, says: Mapping[str, object]) -> dict[str, np.ndarray]:
         chosen = wanted if wanted is not None else _dataset_names(file)
-        says = dict(file.attrs)
         return {name: _read_named(file, name, path, kind, says) for name in chosen}
 
     wanted = list(names) if names is not None else None
@@ -91,45 +91,59 @@ def read_arrays(path: str | Path, kind: str, names: Iterable[str] | None = None)
 def read_attributes(path: str | Path, kind: str) -> dict[str, str | int | float | bool]:
     """Read the root attributes of a file as plain Python values; errors as in :func:`read_arrays`."""
 
-    def read(file: h5py.File) -> dict[str, str | int | float | bool]:
-        return {key: value.item() if isinstance(value, np.generic) else value for key, value in file.attrs.items()}
+    def read(_: h5py.File, says: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
+        return {key: value.item() if isinstance(value, np.generic) else value for key, value in says.items()}
 
     return _read(path, kind, read)
 
 
 def dataset_names(path: str | Path, kind: str) -> list[str]:
     """Return the paths of all datasets in a file but its dimension scales, sorted; errors as in :func:`read_arrays`."""
-    return _read(path, kind, _dataset_names)
+    return _read(path, kind, lambda file, _: _dataset_names(file))
 
 
 def file_kind(path: str | Path) -> str:
     """Return what an undamaged file says it is: ``overlaps``, ``nulls``, …; errors as in :func:`read_arrays`."""
-    return _read(path, None, _kind)
+    return _read(path, None, lambda _, says: _kind(says))
 
 
 _SUM_MARK = b"SHA256 of all before: "
 """Stands behind the end of an HDF5 file, before the 32 bytes of its checksum."""
 
 
-def _read(path: str | Path, kind: str | None, read: Callable[[h5py.File], T]) -> T:
+def _read(path: str | Path, kind: str | None, read: Callable[[h5py.File, Mapping[str, Any]], T]) -> T:
+    """Give ``read`` the open file and its root attributes."""
+
     def attempt() -> T:
         state = Path(path).stat()
-        _check_sum(os.fspath(path), state.st_ino, state.st_size, state.st_mtime_ns)
-        # HDF5 gets its bytes from our file: its own driver buries what the system said, or dies of it.
-        with SteadyFile(path) as stream, h5py.File(stream, "r") as file:
-            _check_kind(file, path, kind or _kind(file))
-            return read(file)
+        says = _attributes(os.fspath(path), state.st_ino, state.st_size, state.st_mtime_ns)
+        _check_kind(says, path, kind or _kind(says))
+        with _opened(path) as file:
+            return read(file, says)
 
     return read_patiently(path, attempt)
 
 
-def _kind(file: h5py.File) -> str:
-    return str(dict(file.attrs).get("format")).removeprefix("headspaces-")
+@contextmanager
+def _opened(path: str | Path) -> Iterator[h5py.File]:
+    # HDF5 gets its bytes from our file: its own driver buries what the system said, or dies of it.
+    with SteadyFile(path) as stream, h5py.File(stream, "r") as file:
+        yield file
+
+
+def _kind(says: Mapping[str, object]) -> str:
+    return str(says.get("format")).removeprefix("headspaces-")
 
 
 @lru_cache(maxsize=1024)
-def _check_sum(path: str, *_: int) -> None:
-    """Compare a file with its checksum, once for each state of it that this process meets."""
+def _attributes(path: str, *_: int) -> Mapping[str, Any]:
+    """Compare a file with its checksum and read its root attributes, once for each state that this process meets."""
+    _check_sum(path)
+    with _opened(path) as file:
+        return dict(file.attrs)  # reading all raises what ``attrs.get`` would hide
+
+
+def _check_sum(path: str) -> None:
     length = len(_SUM_MARK) + hashlib.sha256().digest_size
     buffer, digest = memoryview(bytearray(2**22)), hashlib.sha256()
     with SteadyFile(path) as file:
@@ -200,8 +214,7 @@ def _scale(file: h5py.File, dimension: str, places: Sequence[tuple[str, int]]) -
     return scale
 
 
-def _check_kind(file: h5py.File, path: str | Path, kind: str) -> None:
-    says = dict(file.attrs)  # reading all raises what ``attrs.get`` would hide
+def _check_kind(says: Mapping[str, object], path: str | Path, kind: str) -> None:
     found = (says.get("format"), says.get("format_version"))
     if found != (f"headspaces-{kind}", FORMAT_VERSION):
         expected = f"headspaces-{kind}, version {FORMAT_VERSION}"

@@ -1,8 +1,12 @@
 """The stages attribution and ablation: losses, the choice of edges, and the trained model's induction circuit."""
 
+import runpy
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
+from support.project import ROOT
 from support.running_models import CASES, running_tiny
 
 from headspaces.activations.texts import Text
@@ -13,6 +17,7 @@ from headspaces.attribution.first_order import first_order
 from headspaces.attribution.running import open_running, running_toy
 from headspaces.attribution.second_order import second_order
 from headspaces.attribution.stage import ChosenEdge, Losses, ablation, attribution, choose_edges, losses
+from headspaces.store import read_arrays, read_attributes
 from headspaces.weights.blocks import read_block
 from headspaces.weights.fetch import fetch_block
 from headspaces.weights.source import read_headers
@@ -54,6 +59,35 @@ def test_the_strongest_key_edges_on_repeats_run_from_previous_token_to_induction
     assert values["loss_repeats"] < 0.1
     assert np.isfinite(arrays["repeats/K/effect_second_order"][0, 1].ravel()[order]).all()
     assert np.isfinite(arrays["repeats/K/effect_second_order"]).sum() == 3
+
+
+def test_effects_of_all_steps_of_a_training_are_those_of_each_step_alone(tmp_path):
+    """The job's files against direct calls, on the sequences that all steps share."""
+    steps, configs = [tmp_path / f"step{number}" for number in (0, 40)], []
+    train(
+        ToyConfig(steps=40), 0, lambda at, model: save_toy(model, tmp_path / f"step{at}", 0) if at in (0, 40) else None
+    )
+    for folder in steps:
+        fetch_block(read_headers(str(folder)), range(2), folder / "block.safetensors")
+        configs += [str(folder / "config.json"), str(folder / "model.safetensors")]
+    outputs = [str(folder / "attribution.h5") for folder in steps]
+    inputs = SimpleNamespace(checkpoint=configs, weights=[str(one / "block.safetensors") for one in steps], code=[])
+    job = SimpleNamespace(
+        input=inputs, output=outputs, log=[str(tmp_path / "log")], threads=1,
+        params=SimpleNamespace(models=["run-step0", "run-step40"], seed=3),
+    )  # fmt: skip
+    runpy.run_path(str(ROOT / "workflow/scripts/attribution_of_steps.py"), init_globals={"snakemake": job})
+    cases = repeated_cases(np.arange(64), np.array([], int), n_sequences=8, n_repeated=16, seed=3)
+    values = []
+    for folder, path, name in zip(steps, outputs, job.params.models, strict=True):
+        found, says = read_arrays(path, "attribution"), read_attributes(path, "attribution")
+        running = open_running(str(folder), read_block(folder / "block.safetensors"), "alone")
+        expected, value = first_order(running, cases)
+        for kind in "QKV":
+            np.testing.assert_array_equal(found[f"repeats/{kind}/effect"], expected[f"{kind}/effect"])
+        assert (says["model"], says["loss_repeats"]) == (name, value)
+        values.append(np.nansum(abs(found["repeats/V/effect"])))
+    assert values[0] != values[1]
 
 
 def test_the_toy_models_read_is_what_autograd_says():

@@ -29,7 +29,7 @@ from headspaces.report.run_record import RunRecord, describe_machine, installed_
 from headspaces.report.scorecard import scorecard
 from headspaces.report.scorecard_pages import write_scorecard
 from headspaces.report.tables.registry import TABLES as MAKERS
-from headspaces.report.tables.writing import write_table
+from headspaces.report.tables.writing import Table, write_table
 from headspaces.study.items import FIGURES, TABLES
 from headspaces.study.published import read_published
 from headspaces.text_tables import write_text
@@ -334,6 +334,38 @@ def test_stages_that_are_left_out_for_one_reason_are_one_line(
     write_text(report_page("mine", files, replace(record, left_out=left_out), tmp_path), tmp_path / "report.html")
     told = " ".join(Page(tmp_path / "report.html").texts["findings"].split())
     assert "Left out: activations, attention, because no MLP. Left out: stream, because no tokens." in told
+
+
+def test_the_findings_of_a_study_of_a_series_begin_with_it(
+    report: tuple[Path, StudyFiles, RunRecord], tmp_path: Path
+) -> None:
+    _, files, record = report
+    rows = {
+        "series": "run",
+        "step": [0, 9],
+        "scope": "across",
+        "spaces": "OK",
+        "r_rw": [0.7, 2.5],
+        "r_swap": [0.8, 3.0],
+    }
+    frame = pd.DataFrame(rows | dict.fromkeys(("duplicate_of", "loss", "induction", "effect_sum"), np.nan))
+    write_table("series", Table(frame), *(tmp_path / f"series.{ending}" for ending in ("csv", "md", "tex", "json")))
+    # A figure of the same name: both have an anchor of their own.
+    shutil.copy(files.figures["figure3"], tmp_path / "series.png")
+    (tmp_path / "series.pdf").touch()
+    files = replace(
+        files, tables={**files.tables, "series": tmp_path / "series.json"},
+        figures={**files.figures, "series": tmp_path / "series.png"},
+    )  # fmt: skip
+    for settings, first in (({"series": "runs"}, "run, by step"), ({}, "small")):
+        write_text(report_page("s", files, replace(record, settings=settings), tmp_path), tmp_path / "report.html")
+        own = Page(tmp_path / "report.html")
+        told = " ".join(own.texts["findings"].split())
+        assert told.startswith(f"Findings: {first} ")
+        assert "They leave all null models in this order, for good: O→K from step 9." in told
+        anchors = re.findall(r' id="([^"]+)"', (tmp_path / "report.html").read_text())
+        assert sorted(set(anchors)) == sorted(anchors)
+        assert {"series", "series_table"} <= set(anchors)
 
 
 def test_an_own_models_page_shows_its_own_settings(report: tuple[Path, StudyFiles, RunRecord], tmp_path: Path) -> None:

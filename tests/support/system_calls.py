@@ -173,7 +173,7 @@ class Faults:
 
     def armed(self, run, call: int, number: int = 0, at: int = 0, always: bool = False):
         """Run with one fault; the sums that were compared before are compared anew."""
-        store._check_sum.cache_clear()
+        store._attributes.cache_clear()
         self.library.arm(os.fsencode(self.study.folder), call, number, at, always)
         try:
             return run()

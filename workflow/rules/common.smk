@@ -280,7 +280,12 @@ def series_steps(wildcards):
             "files": {
                 stage: f"results/{stage}/{model.name}.h5"
                 for stage in STUDY.stages_of_step(model)
-            },
+            }
+            | (
+                {"attribution": f"results/attribution/{series.name}/step{step}.h5"}
+                if series.trained
+                else {}
+            ),
             "bases": [
                 f"results/bases/{model.name}/{block}.h5" for block in model.blocks
             ],

@@ -25,7 +25,7 @@ GRAPHS = [
 # By series, the steps that have a page of their own: some of a long one.
 STEPS = {name: spread(list(series.steps), 20) for name, series in SERIES.items()}
 # What either side of the page of two atlases can show: a model, or the steps of a series.
-SIDES = {name: {"": f"atlas/{name}.html"} for name in MODELS}
+SIDES = {name: {"": f"atlas/{name}.html"} for name in MODELS if name not in STUDY.steps}
 SIDES |= {
     f"{name}, by step": {
         str(step): f"atlas/{SERIES[name].steps[step].name}.html" for step in steps
@@ -185,7 +185,9 @@ rule report_page:
         figures=expand("results/report/{{study}}/figures/{figure}.png", figure=FIGURES),
         atlases=expand("results/report/{{study}}/atlas/{model}.html", model=MODELS),
         side_by_side=(
-            ["results/report/{study}/side_by_side.html"] if len(SIDES) > 1 else []
+            ["results/report/{study}/side_by_side.html"]
+            if sum(map(len, SIDES.values())) > 1
+            else []
         ),
         graphs=expand("results/report/{{study}}/graphs/{model}.graphml", model=GRAPHS),
         stages=flat(STAGE_FILES),

@@ -1,8 +1,10 @@
 """series: the checkpoints of one training, step by step, and how far every head has come.
 
-Needs every step's overlaps, nulls and bases, and where the model runs, what it does by then. Makes
+Needs every step's overlaps, nulls and bases, and where the model runs, what it does by then and its edges' effects. Makes
 ``results/series/{series}.h5``. A step is a model like any other, so that a new one is computed alone.
 """
+
+from headspaces.study.series import TOY_STEPS
 
 # Of a step so small that starting the jobs would take longer than their work, all null samples are one job's: whether it is a
 # model of the report, too, as the last step is, does not count, or the next step would have it made anew.
@@ -41,6 +43,41 @@ rule nulls_at_once:
         shape=of("shape"),
     script:
         "../scripts/nulls_at_once.py"
+
+
+rule attribution_of_steps:
+    """Measure the edges' effects at all steps of a training done here: ten jobs would mostly start Python."""
+    input:
+        checkpoint=lambda wildcards: [
+            f"results/weights/{SERIES[wildcards.series].trained.checkpoint}/checkpoint/step{step}/{name}"
+            for step in TOY_STEPS
+            for name in ("config.json", "model.safetensors")
+        ],
+        weights=lambda wildcards: [
+            f"results/weights/{model.checkpoint}/{block}.safetensors"
+            for model in SERIES[wildcards.series].steps.values()
+            for block in model.blocks
+        ],
+        code=code_of("attribution_of_steps"),
+    output:
+        [f"results/attribution/{{series}}/step{step}.h5" for step in TOY_STEPS],
+    log:
+        "results/logs/attribution/{series}.steps.log",
+    benchmark:
+        "results/benchmarks/attribution/{series}.steps.tsv"
+    wildcard_constraints:
+        series="|".join(re.escape(name) for name, one in SERIES.items() if one.trained)
+        or "(?!)",
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        models=lambda wildcards: [
+            model.name for model in SERIES[wildcards.series].steps.values()
+        ],
+        seed=SETTINGS["seed"],
+    script:
+        "../scripts/attribution_of_steps.py"
 
 
 rule series:

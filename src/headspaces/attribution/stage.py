@@ -40,16 +40,16 @@ class Losses:
 
 
 def losses(
-    model: RunningModel, text: Text, n_windows: int, n_tokens: int, seed: int, prompts: str | None = None
+    model: RunningModel, text: Text | None, n_windows: int, n_tokens: int, seed: int, prompts: str | None = None
 ) -> Losses:
-    """Make the cases of all losses; ``prompts`` is a file, which the toy model, without a tokenizer, does without.
+    """Make the cases of all losses; the toy model, without a tokenizer, does without the text and the file ``prompts``.
 
     Raises :class:`InputError` if the text is shorter than the windows, or the prompts are none.
     """
     cases: dict[str, Sequence[Case]] = {}
     facts: dict[str, str | int | float] = {}
     before = np.array([], dtype=np.int64)
-    if model.tokenizer is not None:
+    if model.tokenizer is not None and text is not None:
         windows = cut_windows(model.tokenizer, text, n_windows, n_tokens)
         before = windows.before
         cases[TEXT] = text_cases(windows)

@@ -51,8 +51,8 @@ def effects(models: Sequence[ModelResults]) -> Iterator[Effects]:
         arrays = model.attribution or {}
         for loss, start in MEASURES.items():
             for kind in (kind for kind in READS if f"{start}{kind}/effect" in arrays):
-                size, absolute = (_square(arrays[f"{start}{kind}/{name}"]) for name in ("effect", "absolute"))
-                scores = {name: _square(values) for name, values in _scores(model, kind, start)}
+                size, absolute = (square(arrays[f"{start}{kind}/{name}"]) for name in ("effect", "absolute"))
+                scores = {name: square(values) for name, values in _scores(model, kind, start)}
                 yield Effects(model, loss, f"O{kind}", np.abs(size), absolute, scores)
 
 
@@ -68,7 +68,8 @@ def edge_effects(model: ModelResults, edges: pd.DataFrame) -> list[float]:
     return [float(arrays[f"{start}{kind[1]}/effect"][tuple(end)]) for kind, end in zip(edges["type"], ends)]
 
 
-def _square(pairs: Float[np.ndarray, "writer_layer reader_layer writer_head reader_head"]) -> Square:
+def square(pairs: Float[np.ndarray, "writer_layer reader_layer writer_head reader_head"]) -> Square:
+    """Put all heads of all layers side by side."""
     writers, readers = pairs.shape[0] * pairs.shape[2], pairs.shape[1] * pairs.shape[3]
     return pairs.transpose(0, 2, 1, 3).reshape(writers, readers)
 

@@ -22,6 +22,7 @@ from headspaces.report.findings import Findings, findings
 from headspaces.report.html import render_page
 from headspaces.report.run_record import RunRecord
 from headspaces.report.scorecard import MATCHES, NOT_RUN, VERDICTS, read_tables
+from headspaces.report.series_findings import series_findings
 from headspaces.study.items import FIGURES, TABLES
 
 _OWN = frozenset({"model", "source", "revision", "format", "format_version", "package_version"})
@@ -34,8 +35,8 @@ GROUPS = {
 }
 """Headings of the parts of the page, by where their figures and tables are from."""
 
-MAIN_FIGURE = "figure3"
-"""The figure among the findings."""
+MAIN_FIGURE, OF_SERIES = "figure3", "series"
+"""The figure among the findings, of models and of a study of series."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,14 @@ def by_name(paths: Iterable[str | Path]) -> dict[str, Path]:
 
 def report_page(study: str, files: StudyFiles, record: RunRecord, folder: Path) -> str:
     """Return a study's page, of these files and what they were made from; addresses are relative to ``folder``."""
+    main = OF_SERIES if _is_of_series(record) else MAIN_FIGURE
     return render_page(
         "report",
         study=study,
         models=list(record.attributes),
         findings=_findings(files, record),
-        main_figure=next((figure for figure in _figures(files, folder) if figure["item"].name == MAIN_FIGURE), None),
+        main_figure=next((figure for figure in _figures(files, folder) if figure["item"].name == main), None),
+        steps="series" in files.tables,
         settings_line=_settings_line(record.settings),
         scorecard=_scorecard(Path(files.scorecard), folder),
         reference=_scorecard(Path(files.reference), folder) if files.reference else None,
@@ -97,7 +100,13 @@ def report_page(study: str, files: StudyFiles, record: RunRecord, folder: Path) 
 
 def _findings(files: StudyFiles, record: RunRecord) -> list[Findings]:
     frames = read_tables({name: path.with_suffix(".csv") for name, path in files.tables.items()})
-    return [findings(model, frames) for model in record.attributes]
+    models, series = [findings(model, frames) for model in record.attributes], series_findings(frames)
+    return series + models if _is_of_series(record) else models + series
+
+
+def _is_of_series(record: RunRecord) -> bool:
+    """Whether the study was asked for as one of series."""
+    return bool(record.settings.get("series"))
 
 
 def _settings_line(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -147,6 +156,7 @@ def _figures(files: StudyFiles, folder: Path) -> Iterator[dict[str, Any]]:
         numbers = path.with_suffix(".csv").read_text(encoding="utf-8").splitlines()
         yield {
             "item": FIGURES[name],
+            "anchor": name,
             # Without numbers the picture only says that there is nothing to draw: the page says it in its own words.
             "picture": f"data:image/png;base64,{picture}" if len(numbers) > 1 else "",
             "links": _links(path, ("pdf", "png", "csv"), folder),
@@ -156,7 +166,10 @@ def _figures(files: StudyFiles, folder: Path) -> Iterator[dict[str, Any]]:
 def _tables(files: StudyFiles, folder: Path) -> Iterator[dict[str, Any]]:
     for name, path in files.tables.items():
         (section,) = read_sections(path)
-        yield {"item": TABLES[name], "section": section, "links": _links(path, ("csv", "md", "tex"), folder)}
+        # Some tables and figures share a name.
+        anchor = f"{name}_table" if name in files.figures else name
+        links = _links(path, ("csv", "md", "tex"), folder)
+        yield {"item": TABLES[name], "anchor": anchor, "section": section, "links": links}
 
 
 def _links(path: Path, endings: tuple[str, ...], folder: Path) -> list[Link]:

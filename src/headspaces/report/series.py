@@ -12,8 +12,9 @@ import numpy as np
 from headspaces.errors import DamagedFileError
 from headspaces.files import read_bytes
 from headspaces.geometry.travel import own_angle, own_overlap
-from headspaces.report.results import Comparison, read_results
-from headspaces.spaces import KINDS, NULLS, SWAP, Shape
+from headspaces.report.effect_results import rank_correlation, square
+from headspaces.report.results import Comparison, ModelResults, first_measure, read_results
+from headspaces.spaces import KINDS, NULLS, READS, SWAP, Shape
 from headspaces.store import read_arrays, read_attributes
 
 STATISTICS = ("mean", "spread", "min_angle", "largest_rw", "largest_swap")
@@ -23,6 +24,8 @@ STATISTICS = ("mean", "spread", "min_angle", "largest_rw", "largest_swap")
 @dataclass(frozen=True)
 class StepFiles:
     """One step: its number, its model's name, that model's files by stage, and its bases in blocks of layers.
+
+    Beside ``overlaps`` and ``nulls`` these are ``activations``, ``attention`` and ``attribution`` where the model runs.
 
     ``run`` is the file that says what the model does, where the training wrote one.
     """
@@ -47,7 +50,9 @@ def collect_series(steps: Sequence[StepFiles]) -> dict[str, np.ndarray]:
         If a file is damaged or another model's.
     """
     parts = [dict(_step_arrays(step)) for step in steps]
-    arrays = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
+    # What the model does, a step may lack that was saved without its tokenizer.
+    known = {name: np.full_like(array, np.nan) for part in parts for name, array in part.items()}
+    arrays = {name: np.stack([part.get(name, missing) for part in parts]) for name, missing in known.items()}
     sums = [read_attributes(step.files["overlaps"], "overlaps")["weights_sha256"] for step in steps]
     first = [sums.index(one) for one in sums]
     same = [steps[at].step if at < place else -1 for place, at in enumerate(first)]
@@ -59,17 +64,25 @@ def series_attributes(steps: Sequence[StepFiles]) -> dict[str, Any]:
     """Root attributes that hold for all steps, as the last one's overlaps and nulls say them."""
     last = steps[-1].files
     overlaps, nulls = read_attributes(last["overlaps"], "overlaps"), read_attributes(last["nulls"], "nulls")
-    loss = "the text" if "attention" in last else "second copies of random tokens" if steps[-1].run else "not run"
+    loss = (
+        "the text"
+        if any("attention" in step.files for step in steps)
+        else "second copies of random tokens"
+        if steps[-1].run
+        else "not run"
+    )
     own = {name: overlaps[name] for name in (*Shape.__dataclass_fields__, "kinds", "norm", "fold", "rank_rtol")}
     return own | {"seed": nulls["seed"], "samples": nulls["samples"], "loss_on": loss}
 
 
 def _step_arrays(step: StepFiles) -> Iterator[tuple[str, np.ndarray]]:
-    results = read_results(step.model, {stage: step.files[stage] for stage in ("overlaps", "nulls")})
+    read = {stage: path for stage, path in step.files.items() if stage in ("overlaps", "nulls", "attribution")}
+    results = read_results(step.model, read)
     for comparison in results.compare_all():
         place = f"{'within' if comparison.scope == 'within' else 'cross'}/{comparison.spaces}"
         for name, values in zip(STATISTICS, _statistics(comparison), strict=True):
             yield f"{place}/{name}", _by_layers(comparison, values, results.shape.n_layers)
+    yield from _effects(results)
     if "attention" in step.files:
         loss = read_arrays(step.files["activations"], "activations", ["run/loss_nats_per_token"])
         yield "loss", np.array(float(loss["run/loss_nats_per_token"]))
@@ -78,6 +91,18 @@ def _step_arrays(step: StepFiles) -> Iterator[tuple[str, np.ndarray]]:
         run = _read_run(step.run)
         yield "loss", np.array(float(run["loss"]))
         yield "induction", np.array(run["induction"], dtype=np.float64)
+
+
+def _effects(results: ModelResults) -> Iterator[tuple[str, np.ndarray]]:
+    """Sum the sizes of all edges' effects on the model's loss, and correlate them with the overlaps."""
+    if results.attribution is None:
+        return
+    start = first_measure(results.attribution)
+    for kind in READS:
+        size = np.abs(square(results.attribution[f"{start}{kind}/effect"]))
+        yield f"cross/O{kind}/effect_sum", np.array(np.nansum(size))
+        rho = square(results.overlaps[f"cross/O{kind}/rho"])
+        yield f"cross/O{kind}/spearman_effect", np.array(rank_correlation(size, rho)[0])
 
 
 def _read_run(path: str) -> dict[str, Any]:

@@ -104,7 +104,7 @@ class Study:
 
     def stages_of_step(self, step: Model) -> list[str]:
         """Return the stages whose files a series reads of a step; the model is run where that can be done."""
-        return ["overlaps", "nulls", *([] if self._why_not_run(step) else ["activations", "attention"])]
+        return ["overlaps", "nulls", *([] if self._why_not_run(step) else ["activations", "attention", "attribution"])]
 
 
 def read_study(settings: Mapping[str, Any], root: str | Path, command_line: Mapping[str, Any] | None = None) -> Study:

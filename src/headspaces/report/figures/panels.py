@@ -260,10 +260,11 @@ def whole_ticks(axes: Axes, axis: str, last: int) -> None:
 
 
 def log_axis(axes: Axes, which: str) -> None:
-    """Make an axis logarithmic with ticks at 1, 2, 5, 10, written as plain numbers."""
+    """Make an axis logarithmic with ticks at 1, 2, 5, 10, of three decades or more at these alone, as plain numbers."""
     (axes.set_xscale if which == "x" else axes.set_yscale)("log", nonpositive="mask")
     axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=7))
+    low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,), numticks=7))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
 

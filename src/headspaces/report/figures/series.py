@@ -16,21 +16,24 @@ from headspaces.report.results import ModelResults
 from headspaces.report.tables.series import comparison_rows, head_rows
 from headspaces.report.tidy_frames import tidy
 
-NULL_TITLES = {"r_rw": "r against RW's nulls", "r_swap": "r against the swap null"}
+RATIOS = {"r_rw": "r against RW's nulls", "r_swap": "r against the swap null"}
+TITLES = {**RATIOS, "effect_sum": "sum of |A| over edges (nats)"}
 
 
-def ratios_by_step(data: pd.DataFrame, axes: Axes) -> None:
-    """Ratio to a null by step, one line per comparison; in grey on an axis of its own, the loss."""
+def comparisons_by_step(data: pd.DataFrame, axes: Axes) -> None:
+    """Ratio to a null or effects by step, one line per comparison; in grey on an axis of its own, the loss."""
+    quantity = data["quantity"].iloc[0]
     for spaces, rows in data.groupby("spaces", sort=False):
         kind, within = str(spaces)[-1], len(str(spaces)) == 1
         axes.plot(
-            rows["step"], rows["r"], color=colour(kind), ls="-" if within else "--", lw=0.9 if within else 1.3,
+            rows["step"], rows["value"], color=colour(kind), ls="-" if within else "--", lw=0.9 if within else 1.3,
             marker=MARKERS[kind], ms=2, label=arrow(str(spaces)) + (" within layers" if within else ""),
         )  # fmt: skip
-    axes.axhline(1.0, **reference("equal"))
+    if quantity in RATIOS:
+        axes.axhline(1.0, **reference("equal"))
     log_axis(axes, "y")
     _steps(axes, data["step"])
-    axes.set_ylabel(NULL_TITLES[data["quantity"].iloc[0]])
+    axes.set_ylabel(TITLES[quantity])
     run = data.dropna(subset="loss_nats").drop_duplicates("step")
     if len(run):
         beside = axes.twinx()
@@ -66,18 +69,18 @@ def _steps(axes: Axes, steps: pd.Series) -> None:
 
 
 @layout.drawn(
-    layout.quantities_beside(dict.fromkeys(NULL_TITLES, ratios_by_step)), height=1.3, subject="a series of checkpoints"
+    layout.quantities_beside(dict.fromkeys(TITLES, comparisons_by_step)), height=1.3, subject="a series of checkpoints"
 )
 def series(models: Sequence[ModelResults]) -> pd.DataFrame:
-    """Ratio to the nulls of every comparison by step, and the loss."""
+    """Ratio to the nulls of every comparison by step, the effects of its edges, and the loss."""
     rows = [
-        {"model": model.name, "quantity": quantity, "r": row[quantity], **_some(row, "step spaces loss_nats")}
+        {"model": model.name, "quantity": quantity, "value": row[quantity], **_some(row, "step spaces loss_nats")}
         for model in models
-        for quantity in NULL_TITLES
+        for quantity in TITLES
         for row in comparison_rows(model)
-        if np.isfinite(row[quantity])
+        if np.isfinite(row.get(quantity, np.nan))
     ]
-    return tidy("model quantity spaces step r loss_nats", rows)
+    return tidy("model quantity spaces step value loss_nats", rows)
 
 
 @layout.drawn(

@@ -92,6 +92,8 @@ _COLUMNS = {
     "r_swap": _Column("median r, swap", 2),
     "n_above_all_rw": _Column("above all samples of RW's nulls"),
     "n_above_all_swap": _Column("above all samples of swap"),
+    "effect_sum": _Column("sum of |A| (nats)"),
+    "spearman_effect": _Column("Spearman of ρ and |A|", 2),
     "rho_last": _Column("ρ with the last step"),
     "rho_previous": _Column("ρ with the step before"),
     "angle_last_deg": _Column("angle to the last step (°)", 1),

@@ -19,7 +19,7 @@ SHOWN_STEPS = 12
 def series(models: Sequence[ModelResults]) -> Table:
     """Set every comparison of every step of a series against the nulls, with what the model does by then."""
     columns = """series step duplicate_of scope spaces mean_rho spread_median r_rw r_swap n_conditions n_above_all_rw
-                 n_above_all_swap smallest_angle_deg loss_nats induction"""
+                 n_above_all_swap smallest_angle_deg loss_nats induction effect_sum spearman_effect"""
     notes, shown = [], []
     for model in (model for model in models if model.series):
         arrays = _arrays(model)
@@ -57,6 +57,8 @@ def comparison_rows(model: ModelResults) -> Iterator[Row]:
             mean, spread, angle, rw, swap = (arrays[f"{place}/{spaces}/{name}"][index].ravel() for name in names)
             row: Row = {"series": model.name, "step": step, "scope": scope, "spaces": spaces, **run}
             row |= {"duplicate_of": other} if other >= 0 else {}
+            effects = {name: arrays.get(f"{place}/{spaces}/{name}") for name in ("effect_sum", "spearman_effect")}
+            row |= {name: float(values[index]) for name, values in effects.items() if values is not None}
             yield row | {
                 "mean_rho": float(np.mean(mean[np.isfinite(mean)])) if np.isfinite(mean).any() else np.nan,
                 "spread_median": extremes(spread)[1],
