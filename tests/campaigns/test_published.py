@@ -32,7 +32,7 @@ def card(gpt2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.Data
     overlaps = observed_overlaps([block_bases(each_layer(block), fold_norms=True)])
     overlaps |= composition_scores(lambda: each_layer(block))
     shape = {"n_layers": 12, "n_query_heads": 12, "n_kv_heads": 12, "d_model": 768, "d_head": 64}
-    results = ModelResults("gpt2", {"model": "gpt2", **shape}, overlaps)
+    results = ModelResults("gpt2", {"model": "gpt2", "rank_rtol": 1e-6, **shape}, overlaps)
     tables = {name: table([results]).frame for name, table in TABLES.items() if ITEMS[name].needs == ("overlaps",)}
     return scorecard(PUBLISHED, tables)
 

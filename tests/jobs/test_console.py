@@ -170,6 +170,16 @@ def test_the_last_line_is_where_the_report_is(tmp_path):
     assert list(closing_lines(tmp_path / "report.html", left_out)) == [
         f"strongest connection of m: {where}: ρ 0.615, 7.4 times that of random subspaces (Previous → Induction)",
         f"strongest connection of n: {weak}: ρ 0.250, 2.0 times that of random subspaces",
-        "left out: activations and attention of m: no tokenizer",
+        "left out: activations, attention of m: no tokenizer",
         f"report: {tmp_path / 'report.html'}",
+    ]
+
+
+def test_who_asks_again_learns_where_the_report_is():
+    console = Console(stream := io.StringIO())
+    console.closing = lambda: ["report: results/report/mine/report.html"]
+    console.emit(record("Nothing to be done (all requested files are present and up to date)."))
+    assert stream.getvalue().splitlines() == [
+        "Nothing to be done (all requested files are present and up to date).",
+        "report: results/report/mine/report.html",
     ]

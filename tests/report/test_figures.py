@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import math
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -18,6 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb, to_rgba_array
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.text import Text
@@ -27,7 +29,7 @@ from support.tiny_results import PAIRS, WRITE_SPREAD, pk_model, random_model, ti
 
 import headspaces
 from headspaces.report.figures import panels, schematic
-from headspaces.report.figures.drawing import MAKERS, NOTHING, _legend, draw_figure, make_figure
+from headspaces.report.figures.drawing import MAKERS, NOTHING, _legend, draw_figure, make_figure, pages_of
 from headspaces.report.figures.layout import Maker
 from headspaces.report.figures.marks import EDGE_POINTS
 from headspaces.report.figures.numbers import survival
@@ -533,6 +535,23 @@ def test_panels_follow_the_models(paper):
     assert counts["figure6"] == [2, 2 * 5]
     assert counts["figure7"] == counts["figure8"] == counts["figure2"]
     assert counts["figure9"] == [6, 6 + 6]
+
+
+def test_models_of_very_different_depth_do_not_share_a_page(tmp_path):
+    """Each page has its own legend; the PDF has a page for each, the PNG shows them below each other."""
+    depths = {"deep": 30, "small": 2, "large": 94, "tiny": 3}
+    models = [random_model(name, n_layers=depth, stages=("nulls",)) for name, depth in depths.items()]
+    numbers = MAKERS["figure6"](models)
+    pages = pages_of(numbers, models)
+    assert [list(page["model"].unique()) for page in pages] == [["deep", "large"], ["small", "tiny"]]
+    assert sum(len(page) for page in pages) == len(numbers)
+    for number, shown in enumerate((models, models[:1], models[1:2])):
+        draw_figure("figure6", shown, STYLE, *(tmp_path / f"{number}.{ending}" for ending in ("pdf", "png", "csv")))
+    n_pages = [len(re.findall(rb"/Type /Page\b", (tmp_path / f"{n}.pdf").read_bytes())) for n in range(3)]
+    assert n_pages == [2, 1, 1]
+    both, deep, small = (imread(tmp_path / f"{n}.png") for n in range(3))
+    assert both.shape[1] == deep.shape[1] == small.shape[1] == 1400
+    assert both.shape[0] > 1.5 * deep.shape[0]
 
 
 def test_a_study_without_what_a_figure_shows_says_so(paper):

@@ -325,6 +325,17 @@ def test_what_was_left_out_and_the_settings_stand_among_the_findings(page: Page)
     assert "samples of each null model: 30" in told
 
 
+def test_stages_that_are_left_out_for_one_reason_are_one_line(
+    report: tuple[Path, StudyFiles, RunRecord], tmp_path: Path
+) -> None:
+    _, files, record = report
+    reasons = {"activations": "no MLP", "stream": "no tokens", "attention": "no MLP"}
+    left_out = dict.fromkeys(record.attributes, reasons)
+    write_text(report_page("mine", files, replace(record, left_out=left_out), tmp_path), tmp_path / "report.html")
+    told = " ".join(Page(tmp_path / "report.html").texts["findings"].split())
+    assert "Left out: activations, attention, because no MLP. Left out: stream, because no tokens." in told
+
+
 def test_an_own_models_page_shows_its_own_settings(report: tuple[Path, StudyFiles, RunRecord], tmp_path: Path) -> None:
     _, files, record = report
     settings = {"study": "paper", "models": ["gpt2", "pythia-70m"], "model": "/home/me/mine", "seed": 3}

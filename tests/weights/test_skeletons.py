@@ -90,7 +90,7 @@ def test_it_is_refused_for_the_stated_reason(name, double, tmp_path):
 
 OWN = re.compile(r"(?:layers|\bh|blocks)\.1\.((?:self_attn|attn|attention|self_attention|\w*norm|ln_1|ln_attn)\b.*)")
 """Names of a decoder's attention and norms, beneath layer 1."""
-BUFFERS = ("attn.bias", "attention.bias", "masked_bias", "inv_freq", "scale_inv")
+BUFFERS = (".attn.bias", ".attention.bias", ".masked_bias", ".inv_freq", "scale_inv")
 """What files hold beside a model's parameters."""
 
 

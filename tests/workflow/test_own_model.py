@@ -101,7 +101,9 @@ def test_what_cannot_be_had_is_left_out_and_said(folder):
     done = run(folder, "samples=2")
     assert done.returncode == 0, done.stderr
     left_out, report = done.stderr.splitlines()[-2:]
-    assert left_out.startswith("left out: activations and attention of mine: the folder holds no tokenizer (")
+    assert left_out.startswith(
+        "left out: activations, attention, attribution, ablation of mine: the folder holds no tokenizer ("
+    )
     assert report == "report: results/report/mine/report.html"
     page = (folder / "results/report/mine/report.html").read_text(encoding="utf-8")
     assert "the folder holds no tokenizer" in page

@@ -36,9 +36,13 @@ def closing():
     return closing_lines(page, STUDY.stages) if asked and page.is_file() else []
 
 
+if CONSOLE:
+    CONSOLE.closing = closing
+
+
 onsuccess:
     if CONSOLE:
-        CONSOLE.end(closing())
+        CONSOLE.end(CONSOLE.closing())
 
 
 onerror:

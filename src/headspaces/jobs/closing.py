@@ -23,7 +23,7 @@ def closing_lines(report: Path, left_out: Mapping[str, Mapping[str, str]]) -> It
         for model, why in models.items():
             stages.setdefault((model, why), []).append(stage)
     for (model, why), names in stages.items():
-        yield f"left out: {' and '.join(names)} of {model}: {why}"
+        yield f"left out: {', '.join(names)} of {model}: {why}"
     yield f"report: {report}"
 
 

@@ -13,7 +13,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from headspaces.jobs.job import LOG_ONLY
 
 _LONGEST_SILENCE = 60.0  # Seconds without a line, where lines stay; in long runs a tenth of the time.
 _ANNOUNCED = ("Building DAG of jobs", "Using shell", "Exiting because a job execution failed")
+_NOTHING = "Nothing to be done"
 _SAID_ALREADY = re.compile(r"CalledProcessError|At least one job did not complete successfully")
 _NO_MESSAGE = "it ended without a message in its log: killed, or out of memory"
 _MOST_WARNINGS = 10  # Of one job: more are in its log.
@@ -45,10 +46,12 @@ class Console(logging.Handler):
     """Handler of Snakemake's messages that shows what a reader of the terminal wants to know.
 
     Before :meth:`begin` it passes on what Snakemake says; then it shows the stages, and warnings and errors.
+    ``closing`` gives the lines after which a run ends well, also where nothing was to be done.
     """
 
     def __init__(self, stream: Any = None) -> None:
         super().__init__()
+        self.closing: Callable[[], Iterable[str]] = tuple
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty() and os.environ.get("TERM") != "dumb"
         self.tasks: Mapping[int, Task] = {}
@@ -105,6 +108,9 @@ class Console(logging.Handler):
                 self.untold = _in_short(text)
         elif not event and self._concerns(record.levelno, text := record.getMessage()):
             self._write(text)
+            if text.startswith(_NOTHING):
+                # Snakemake ends without its hooks: who asks again still learns where the report is.
+                self.end(self.closing())
 
     def _concerns(self, level: int, text: str) -> bool:
         """Whether a message that tells of no job concerns the reader."""

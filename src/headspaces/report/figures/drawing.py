@@ -12,11 +12,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib import style
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
+from matplotlib.image import imsave
 
 from headspaces.files import whole_file
 from headspaces.report.figures import effect_figures, numbers, pk_numbers, series, stream_figure, stream_graph
@@ -28,6 +32,9 @@ from headspaces.study import items
 MAKERS: Mapping[str, Maker] = items.functions_of(
     items.FIGURES, (numbers, pk_numbers, effect_figures, series, stream_figure, stream_graph)
 )
+
+LIKE_DEPTH = 4
+"""So many times deeper, a model's panels are on another page: its layers need other widths, its scales differ."""
 
 NOTHING = "no model of this study has what this figure shows"
 
@@ -42,6 +49,8 @@ def draw_figure(
 ) -> None:
     """Write a figure as PDF and PNG and its numbers as CSV, each file whole or not at all.
 
+    Models of very different depth have pages of their own; in the PNG these stand below each other.
+
     Sizes, fonts and colours are those of Matplotlib's style sheet at ``style_path``.
     """
     for library in ("matplotlib", "fontTools"):
@@ -49,12 +58,39 @@ def draw_figure(
     drawn = MAKERS[name](models)
     write_frame(drawn, csv_path)
     with style.context(str(style_path), after_reset=True):
-        figure = make_figure(name, drawn)
+        figures = [make_figure(name, page) for page in pages_of(drawn, models)]
         # Without the dates and the program's version the same numbers give the same bytes.
-        with whole_file(pdf_path) as path:
-            figure.savefig(path, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
+        undated = {"CreationDate": None, "Creator": None, "Producer": None}
+        with whole_file(pdf_path) as path, PdfPages(path, metadata=undated) as pdf:
+            for figure in figures:
+                pdf.savefig(figure)
         with whole_file(png_path) as path:
-            figure.savefig(path, format="png", metadata={"Software": None})
+            pixels = np.concatenate([_pixels(figure) for figure in figures])
+            imsave(path, pixels, format="png", metadata={"Software": None})
+
+
+def pages_of(drawn: pd.DataFrame, models: Sequence[ModelResults]) -> list[pd.DataFrame]:
+    """Cut a figure's numbers into pages: a model shares one with those of like depth, in the order of the study."""
+    if "model" not in drawn:
+        return [drawn]
+    pages: list[list[ModelResults]] = []
+    shown = set(drawn["model"])
+    for model in (model for model in models if model.name in shown):
+        for page in pages:
+            if all(1 / LIKE_DEPTH < model.shape.n_layers / other.shape.n_layers < LIKE_DEPTH for other in page):
+                page.append(model)
+                break
+        else:
+            pages.append([model])
+    return [drawn[drawn["model"].isin([model.name for model in page])] for page in pages] or [drawn]
+
+
+def _pixels(figure: Figure) -> np.ndarray:
+    """Draw a page as it is saved: its rows of pixels, red, green, blue and opacity."""
+    figure.set_dpi(matplotlib.rcParams["savefig.dpi"])
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())
 
 
 def make_figure(name: str, drawn: pd.DataFrame) -> Figure:
