@@ -93,11 +93,33 @@ def model() -> dict[str, Any]:
     attention = {name: np.full((LAYERS, HEADS), 0.1) for name in ("identity", "previous_token", "induction")}
     attention["previous_token"][0, 1], attention["induction"][3, 2] = 0.9, 0.8
     nulls = nulls_of(overlaps, rng)
-    return {"bases": bases, "overlaps": overlaps, "cosines": cosines, "nulls": nulls, "attention": attention}
+    return {
+        "bases": bases, "overlaps": overlaps, "cosines": cosines, "nulls": nulls, "attention": attention,
+        "stream": stream_of(rng),
+    }  # fmt: skip
+
+
+def stream_of(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Lists of three places; the writes of the last layer have no later neurons. One token is markup."""
+    arrays: dict[str, np.ndarray] = {"purity/I": np.ones((LAYERS, 1))}
+    for kind, count in {"O": HEADS, "K": GROUPS}.items():
+        shape = (LAYERS, count, 3)
+        share = np.sort(rng.random((2, *shape)))[..., ::-1].copy()
+        share[0, -1 if kind == "O" else 0] = np.nan
+        empty = np.isnan(share[0])
+        for name, largest in {"layer": LAYERS, "neuron": 100_000, **({"matrix": 2} if kind == "O" else {})}.items():
+            arrays[f"neurons/{kind}/{name}"] = np.where(empty, -1, rng.integers(largest, size=shape))
+        arrays |= {f"neurons/{kind}/share": share[0], f"tokens/{kind}/share": share[1]}
+        arrays[f"tokens/{kind}/token"] = rng.integers(200_000, size=shape)
+        texts = [f" word{number}".encode() for number in range(share[1].size)]
+        arrays[f"tokens/{kind}/text"] = np.array(texts).reshape(shape)
+    arrays["tokens/O/text"] = arrays["tokens/O/text"].astype("S20")
+    arrays["tokens/O/text"][0, 1] = [b"</script><b>", b"\xff\n", b"plain"]
+    return arrays
 
 
 def made(model: dict[str, Any]) -> str:
-    stages = {stage: model[stage] for stage in ("nulls", "attention", "cosines")}
+    stages = {stage: model[stage] for stage in ("nulls", "attention", "cosines", "stream")}
     return atlas.atlas_page(model["overlaps"], ATTRIBUTES, **stages, report="../report.html")
 
 
@@ -564,3 +586,41 @@ def test_a_model_of_writes_only_and_a_partial_page_open(
     pointer(browser, "overview", 3, 4, "click")
     assert browser.get_log("browser") == []
     assert "too many pairs for one page" in text(browser, "notes")
+
+
+def test_neurons_and_tokens_are_those_of_the_chosen_heads(browser: Any, file: Path, model: dict[str, Any]) -> None:
+    show(browser, file, place="#OK.0.1.2.1")
+    stream = model["stream"]
+
+    def lists() -> list[list[str]]:
+        return browser.execute_script(  # type: ignore[no-any-return]
+            "return [...document.querySelectorAll('.strongest')].map((list) => [list.querySelector('h3').textContent,"
+            " ...[...list.querySelectorAll('tbody td')].map((cell) => cell.textContent)])"
+        )
+
+    neurons, tokens, key_neurons, key_tokens = lists()
+    assert neurons[0] == "L0 O1: neurons of later MLPs that read what it writes"
+    at = (0, 1, 0)
+    which = ("gate", "up")[stream["neurons/O/matrix"][at]]
+    share = stream["neurons/O/share"][at]
+    assert neurons[1] == f"L{stream['neurons/O/layer'][at]} neuron {stream['neurons/O/neuron'][at]} ({which})"
+    assert float(neurons[2]) == pytest.approx(share, abs=6e-4)
+    assert float(neurons[3]) == pytest.approx(share / (OWN / WIDTH), abs=0.06)
+    assert tokens[1::3] == ['"</script><b>"', '"\ufffd\\n"', '"plain"']
+    at = (2, 1, 2)
+    assert key_neurons[0] == "L2 K1: neurons of earlier MLPs that write what its keys read"
+    assert key_neurons[-3] == f"L{stream['neurons/K/layer'][at]} neuron {stream['neurons/K/neuron'][at]}"
+    assert key_tokens[-3] == json.dumps(stream["tokens/K/text"][at].decode())
+    # By the keyboard to another pair of heads: the lists follow.
+    press(browser, "detail", "ArrowLeft", "ArrowLeft", "Enter")
+    assert lists()[2][0].startswith("L2 K0")
+    show(browser, file, place="#O.4.0.4.1")
+    assert lists()[0] == ["L4 O0: neurons of later MLPs that read what it writes"]
+    assert browser.get_log("browser") == []
+
+
+def test_without_the_stage_stream_no_lists_are_shown(browser: Any, model: dict[str, Any], tmp_path: Path) -> None:
+    write_text(atlas.atlas_page(model["overlaps"], ATTRIBUTES), tmp_path / "page.html")
+    show(browser, tmp_path / "page.html", place="#OK.0.1.2.1")
+    assert not browser.execute_script("return document.querySelector('#stream, #stream-csv')")
+    assert browser.get_log("browser") == []

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from headspaces.report.figures.stream_figure import stream
+from headspaces.report.figures.stream_graph import stream_graph
 from headspaces.report.results import ModelResults
 from headspaces.report.tables.stream import stream_neurons, stream_scores, stream_tokens
 from headspaces.spaces import Shape
@@ -92,3 +93,22 @@ def test_the_figures_shares_are_means_over_heads_and_what_they_meet(model):
     np.testing.assert_allclose(mlps["share_ratio"], [0.3 / ISOTROPIC, 0.2 / ISOTROPIC])
     sd = 10 * np.sqrt(2 * (0.2 - 0.1) * (0.5 - 0.1) / (9 * 12))
     np.testing.assert_allclose(mlps["high"] - 1, [2 * sd / np.sqrt(4), 2 * sd / np.sqrt(2)])
+
+
+def test_the_graph_has_the_strongest_edges_of_every_kind_above_one(model):
+    nan = np.nan
+    weighted = np.array([[[[nan], [nan]], [[0.9], [7.0]]], [[[nan], [nan]], [[nan], [nan]]]])
+    overlaps = {"cross/OK/weighted": weighted}
+    model.stream["centred_purity/U"] = np.array([[0.5]])
+    model.stream["centred_score/OU"] = np.array([[[[1.5], [1.2]]], [[[2.5], [1.1]]]])
+    numbers = stream_graph([ModelResults("m", asdict(SHAPE), overlaps, stream=model.stream)])
+    kinds = numbers[["writer", "reader"]].agg(" ".join, axis=1).tolist()
+    # Centred tokens (0.5) have none above 1, and those as they are do not count where the centred are there.
+    assert kinds == ["O unembedding"] * 3 + ["MLP K", "O K"]
+    assert numbers["score"].tolist() == [2.5, 1.5, 1.2, 3.0, 7.0]
+    assert numbers["writer_layer"].tolist() == [1, 0, 0, 0, 0]
+    assert numbers["writer_head"].fillna(-1).tolist() == [0, 0, 1, -1, 1]
+    assert numbers["reader_layer"].fillna(-1).tolist() == [-1, -1, -1, 1, 1]
+    # Heads stand in the upper part in order, one key-value head in its middle, MLPs at the bottom.
+    np.testing.assert_allclose(numbers["writer_y"], [0.4, 0.4, 0.8, 0.0, 0.8])
+    np.testing.assert_allclose(numbers["reader_y"], [0.6, 0.6, 0.6, 0.6, 0.6])

@@ -11,7 +11,7 @@ from headspaces.study.items import FIGURES, TABLES, functions_of
 
 def test_every_entry_has_a_title_and_says_what_to_look_at():
     assert len(TABLES) > 30
-    assert len(FIGURES) == 22
+    assert len(FIGURES) == 23
     for item in (*TABLES.values(), *FIGURES.values()):
         assert len(item.title) > 20, item.name
         assert len(item.look) > 20, item.name

@@ -252,7 +252,7 @@ def groups_of(entries):
 
 def atlas_of(model):
     """The files that a model's interactive page is made of."""
-    stages = ("overlaps", "nulls", "attention", "affinity", "attribution")
+    stages = ("overlaps", "nulls", "attention", "affinity", "attribution", "stream")
     own = set(STUDY.stages_of(model)).intersection(stages)
     return {
         "files": {stage: f"results/{stage}/{model}.h5" for stage in sorted(own)},

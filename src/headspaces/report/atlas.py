@@ -1,13 +1,12 @@
 """The atlas: one self-contained interactive page for a model, with every overlap that its overlaps file holds.
 
 The page needs no server and no network: styles, script and numbers are inside. Numbers are rounded to what the page
-shows (:func:`_packed`); the overlaps file has every digit. Of a comparison with too many pairs the page holds the
+shows (:func:`pack`); the overlaps file has every digit. Of a comparison with too many pairs the page holds the
 layer pairs with the largest overlaps, and the principal angles of the strongest pairs only; it says which.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +17,8 @@ from jaxtyping import Float, Int
 from markupsafe import Markup
 
 from headspaces.affinity.classes import PATTERNS
+from headspaces.report.atlas_packing import Packed, as_base64, pack
+from headspaces.report.atlas_stream import strongest_lists
 from headspaces.report.html import render_page, script_json
 from headspaces.report.pair_tests import pair_tests
 from headspaces.report.pk_results import classes_of
@@ -43,11 +44,6 @@ FACTS = {
 }  # fmt: skip
 """Attributes that the page shows, and what it calls them."""
 
-# Values of 16 bits between fixed ends: steps of 1.5e-5 in rho and 0.0014 degrees. The last code is "undefined".
-_UNDEFINED = 2**16 - 1
-_ENDS = {"rho": (0.0, 1.0), "angle": (0.0, 90.0), "simple_composition": (0.0, 1.0), "cosine": (0.0, 1.0)}
-
-Packed = dict[str, Any]
 ReadBasis = Callable[[str, int], Float[np.ndarray, "head d_model d_head"]]
 
 
@@ -135,6 +131,7 @@ def atlas_page(
     attention: Mapping[str, np.ndarray] | None = None,
     affinity: Mapping[str, np.ndarray] | None = None,
     attribution: Mapping[str, np.ndarray] | None = None,
+    stream: Mapping[str, np.ndarray] | None = None,
     cosines: Mapping[str, Float[np.ndarray, "pair angle"]] | None = None,
     report: str = "",
 ) -> str:
@@ -142,8 +139,8 @@ def atlas_page(
 
     With the arrays of its nulls file each layer's and layer pair's null samples are shown beside the observed value,
     with those of the attention and affinity files what heads are known or measured to do, with those of the attribution
-    file every edge's effect on the loss, and with
-    :func:`principal_cosines` the strongest pairs' angles. ``report`` is the address of the study's report.
+    file every edge's effect on the loss, with those of the stream file the neurons and tokens of the chosen heads, and
+    with :func:`principal_cosines` the strongest pairs' angles. ``report`` is the address of the study's report.
     """
     name = str(attributes["model"])
     results = ModelResults(
@@ -154,7 +151,8 @@ def atlas_page(
         name=results.name,
         report=report,
         facts=[(label, str(attributes[name])) for name, label in FACTS.items() if name in attributes],
-        data=Markup(script_json(_data(results, cosines or {}))),  # noqa: S704 (escaped by script_json)
+        streamed=bool(lists := strongest_lists(stream or {})),
+        data=Markup(script_json(_data(results, cosines or {}) | {"stream": lists})),  # noqa: S704 (escaped by script_json)
     )
 
 
@@ -215,17 +213,17 @@ def _comparison(comparison: Comparison, share: float, cosines: np.ndarray | None
         "columns": columns,
         "conditions": comparison.layers.tolist(),
         "kept": None if len(kept) == comparison.n_conditions else kept.tolist(),
-        "values": {name: _packed(values[kept], name) for name, values in quantities.items()},
+        "values": {name: pack(values[kept], name) for name, values in quantities.items()},
         "summary": {name: _summary(values, name) for name, values in quantities.items()},
         "strongest": {
-            "index": _base64(strongest.astype("<u4")),
-            "values": {name: _packed(values.ravel()[strongest], name) for name, values in quantities.items()},
+            "index": as_base64(strongest.astype("<u4")),
+            "values": {name: pack(values.ravel()[strongest], name) for name, values in quantities.items()},
         },
         "cosines": None,
         "nulls": _nulls(comparison),
     }
     if cosines is not None and len(cosines) == len(strongest):
-        packed["cosines"] = {"count": cosines.shape[1], **_packed(cosines, "cosine")}
+        packed["cosines"] = {"count": cosines.shape[1], **pack(cosines, "cosine")}
     return packed
 
 
@@ -254,7 +252,7 @@ def _summary(values: np.ndarray, name: str) -> Packed:
     strongest = choices.get(name, np.max)
     statistics: dict[str, Callable[[np.ndarray], Any]] = {"mean": np.mean, "spread": np.std, "strongest": strongest}
     return {
-        key: _packed(np.array([statistic(row) if row.size else np.nan for row in defined]), "")
+        key: pack(np.array([statistic(row) if row.size else np.nan for row in defined]), "")
         for key, statistic in statistics.items()
     }
 
@@ -274,24 +272,10 @@ def _nulls(comparison: Comparison) -> Packed | None:
             "spread_mean": spread.mean(axis=0), "spread_largest": spread.max(axis=0), "mean_mean": mean.mean(axis=0),
             "mean_smallest": mean.min(axis=0), "mean_largest": mean.max(axis=0),
         }  # fmt: skip
-        packed[null] = {name: _packed(values, "") for name, values in statistics.items()}
+        packed[null] = {name: pack(values, "") for name, values in statistics.items()}
     pairs = comparison.null_pairs()
     if pairs is not None and all(np.isfinite(pairs.rho[null]).any() for null in NULLS):
         grid = np.linspace(0, 1, QUANTILES)
-        quantiles = {null: _packed(np.nanquantile(pairs.rho[null], grid), "rho") for null in NULLS}
+        quantiles = {null: pack(np.nanquantile(pairs.rho[null], grid), "rho") for null in NULLS}
         packed["pairs"] = {"layer": pairs.layer, **quantiles}
     return packed
-
-
-def _packed(values: np.ndarray, name: str) -> Packed:
-    """Write numbers as base64: 16 bits between the quantity's ends, or float32 where it has none."""
-    if name not in _ENDS:
-        return {"data": _base64(values.astype("<f4"))}
-    low, high = _ENDS[name]
-    steps = np.round((np.clip(values, low, high) - low) / (high - low) * (_UNDEFINED - 1))
-    codes = np.where(np.isfinite(values), steps, _UNDEFINED).astype("<u2")
-    return {"low": low, "high": high, "data": _base64(codes)}
-
-
-def _base64(array: np.ndarray) -> str:
-    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")

@@ -17,7 +17,7 @@ SCRIPTS = {
     "report": ("page", "report"),
     "atlas": (
         "page", "atlas_data", "atlas_parts", "atlas_heat", "atlas_curves", "atlas_views", "atlas_pair", "atlas_depth",
-        "atlas_graph", "atlas_table", "atlas",
+        "atlas_graph", "atlas_table", "atlas_stream", "atlas",
     ),
     "side_by_side": ("page", "side_by_side"),
 }  # fmt: skip

@@ -24,14 +24,14 @@ from matplotlib.figure import Figure
 from matplotlib.image import imsave
 
 from headspaces.files import whole_file
-from headspaces.report.figures import effect_figures, numbers, pk_numbers, series, stream_figure
+from headspaces.report.figures import effect_figures, numbers, pk_numbers, series, stream_figure, stream_graph
 from headspaces.report.figures.layout import Maker, Panel, Rows
 from headspaces.report.results import ModelResults
 from headspaces.report.tidy_frames import write_frame
 from headspaces.study import items
 
 MAKERS: Mapping[str, Maker] = items.functions_of(
-    items.FIGURES, (numbers, pk_numbers, effect_figures, series, stream_figure)
+    items.FIGURES, (numbers, pk_numbers, effect_figures, series, stream_figure, stream_graph)
 )
 
 LIKE_DEPTH = 4

@@ -12,6 +12,7 @@ function choose(condition, pair, jump = false) {
   showOverview();
   showDetail();
   showPair();
+  showStream();
   showTable();
   const [layer, later] = current().conditions[condition], [head, other] = pair === null ? ["", ""] : current().pairs[pair];
   history.replaceState(null, "", `#${[state.spaces, layer, head, later, other].join(".")}`);
@@ -119,6 +120,7 @@ function start() {
   $("depth-statistic").onchange = showDepth;
   document.querySelectorAll("form").forEach((form) => form.addEventListener("submit", (event) => event.preventDefault()));
   startFiles();
+  startStream();
   startSearch();
   startGraph();
   if (!chooseAddress(location.hash.slice(1))) chooseComparison(names.includes("OK") ? "OK" : names[0]);
