@@ -149,6 +149,17 @@ MADE: dict[str, Callable[[list[LayerHeads]], dict[str, np.ndarray]]] = {
                 for kind in "QKV"
                 for name in ("effect", "effect_second_order", "absolute", "window_effect_sd")
             },
+            **{
+                f"stream/{writer}{reader}/{name}": np.zeros((n_layers, own_layers, n_heads, own_heads))
+                for writer, (n_layers, n_heads) in {"E": (1, 1), "X": (1, 1), "O": (5, 4), "M": (5, 1)}.items()
+                for reader, (own_layers, own_heads) in {
+                    **{kind: (5, SHAPE.n_heads(kind)) for kind in "QKV"},
+                    "M": (5, 1),
+                    "U": (1, 1),
+                }.items()
+                if writer != "O" or reader not in "QKV"
+                for name in ("effect", "absolute", "window_effect_sd")
+            },
             **{f"{kind}/gradient_norm": np.zeros((5, SHAPE.n_heads(kind))) for kind in "QKV"},
             "O/write_norm": np.zeros((5, 4)),
         }.items()

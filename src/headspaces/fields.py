@@ -113,6 +113,25 @@ _NULLS = (
     Field("pairs/{X}/layer", (), "", "that layer: the upper median of the layers' observed spreads"),
 )  # fmt: skip
 
+_SIDES = {
+    "{end}": ("end", "one"), "O": ("layer", "head"), "M": ("layer", "one"), "{Y}": ("layer", "{Y}"),
+    "{in}": ("layer", "one"), "U": ("end", "one"),
+}  # fmt: skip
+"""Dimensions of a writer or reader of the stream by its letter."""
+
+
+def _stream(name: str, meaning: str, *letters: str, unit: str = "1") -> Iterator[Field]:
+    """Fields of one meaning for pairs of a writer and a reader of the stream, which stand for the star in the name."""
+    for pair in letters:
+        writer, reader = re.findall(r"\{\w+\}|[A-Z]", pair)
+        both = zip(_SIDES[writer], _SIDES[reader], strict=True)
+        dimensions = tuple(one for written, read in both for one in (f"writer_{written}", f"reader_{read}"))
+        yield Field(name.replace("*", pair), dimensions, unit, meaning)
+
+
+_BESIDE = ("M{Y}", "OM", "MM", "OU", "MU", "{end}{Y}", "{end}M", "{end}U")
+"""Writers and readers of edges that do not run from a head to a head; M reads as the whole MLP."""
+
 _EFFECTS = (
     Field("{Y}/effect", _QUERY_TO, "nat", "A, the first-order effect of the edge on the mean loss" + _LATER),
     Field("{Y}/absolute", _QUERY_TO, "nat", "sum over tokens of the effect's absolute values" + _LATER),
@@ -124,27 +143,14 @@ _EFFECTS = (
         "largest |A|, NaN for all others",
     ),
     Field("{Y}/window_effect_sd", _QUERY_TO, "nat", "standard deviation (ddof = 1) of the windows' effects" + _LATER),
+    *_stream("stream/*/effect", "A of the edge, beside the heads" + _LATER, *_BESIDE, unit="nat"),
+    *_stream("stream/*/absolute", "sum over tokens of absolute values" + _LATER, *_BESIDE, unit="nat"),
+    *_stream("stream/*/window_effect_sd", "standard deviation of the windows' effects" + _LATER, *_BESIDE, unit="nat"),
     Field("{Y}/gradient_norm", ("layer", "{Y}"), "nat", "root mean square norm of the loss' gradient at the read"),
     Field("O/write_norm", ("layer", "head"), "1", "root mean square norm of the head's write"),
 )
 """Of the loss on the text; those of second copies of random tokens stand under ``repeats/``, those of the difference of
 two answers' logits under ``prompts/``."""
-
-_SIDES = {
-    "{end}": ("end", "one"), "O": ("layer", "head"), "M": ("layer", "one"), "{Y}": ("layer", "{Y}"),
-    "{in}": ("layer", "one"), "U": ("end", "one"),
-}  # fmt: skip
-"""Dimensions of a writer or reader of the stream by its letter."""
-
-
-def _stream(name: str, meaning: str, *letters: str) -> Iterator[Field]:
-    """Fields of one meaning for pairs of a writer and a reader of the stream."""
-    for pair in letters:
-        writer, reader = re.findall(r"\{\w+\}|[A-Z]", pair)
-        both = zip(_SIDES[writer], _SIDES[reader], strict=True)
-        dimensions = tuple(one for written, read in both for one in (f"writer_{written}", f"reader_{read}"))
-        yield Field(f"{name}/{pair}", dimensions, "1", meaning)
-
 
 _STREAM_SCORE = "D <F F^T, G G^T> / (||F||^2 ||G||^2), folded; NaN unless the reader comes later in the stream"
 _STREAM_SHARE = "share of the map's energy inside the head's space, tr(P S) / tr S; NaN where the score is"
@@ -288,10 +294,10 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("random_zero", ("edge", "window"), "nat", "change of the loss without the random edge"),
     ),
     "stream": (
-        *_stream("score", _STREAM_SCORE, "O{Y}", "O{in}", "M{Y}", "M{in}"),
-        *_stream("{made}score", _STREAM_SCORE, "{end}{Y}", "{end}{in}", "{end}U", "OU", "MU"),
-        *_stream("fraction", _STREAM_SHARE, "O{in}", "M{Y}"),
-        *_stream("{made}fraction", _STREAM_SHARE, "{end}{Y}", "OU"),
+        *_stream("score/*", _STREAM_SCORE, "O{Y}", "O{in}", "M{Y}", "M{in}"),
+        *_stream("{made}score/*", _STREAM_SCORE, "{end}{Y}", "{end}{in}", "{end}U", "OU", "MU"),
+        *_stream("fraction/*", _STREAM_SHARE, "O{in}", "M{Y}"),
+        *_stream("{made}fraction/*", _STREAM_SHARE, "{end}{Y}", "OU"),
         Field("purity/{X}", ("layer", "{X}"), "1", "tr A^2 / (tr A)^2 of the map's operator: 1 / its effective rank"),
         Field("purity/M", ("layer", "one"), "1", "the same of the MLP's output"),
         Field("purity/{in}", ("layer", "one"), "1", "the same of the MLP's inputs"),

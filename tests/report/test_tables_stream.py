@@ -1,6 +1,6 @@
 """Tables and figure of the stream: numbers by hand, and those of random maps near 1."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from headspaces.report.figures.stream_figure import stream
 from headspaces.report.figures.stream_graph import stream_graph
 from headspaces.report.results import ModelResults
-from headspaces.report.tables.stream import stream_neurons, stream_scores, stream_tokens
+from headspaces.report.tables.stream import stream_effects, stream_neurons, stream_scores, stream_tokens
 from headspaces.spaces import Shape
 
 SHAPE = Shape(n_layers=2, d_model=10, n_query_heads=2, n_kv_heads=1, d_head=2)
@@ -58,6 +58,35 @@ def test_scores_are_means_and_largest_ones_with_where_they_are(model):
     assert (row["writer_layer"], row["writer_head"], row["largest_score"]) == (0, 1, 5.0)
     assert ("embedding", "Q", "less their mean") in frame.index
     assert table.notes == ("m: no learnt positions: left out.",)
+
+
+def test_effects_are_sums_and_largest_ones_over_edges(model):
+    nan = np.nan
+    heads = np.array([[[[nan, nan]] * 2, [[1.0, -4.0], [0.5, 0.5]]], [[[nan, nan]] * 2] * 2])
+    arrays = {
+        "Q/effect": heads, "stream/EM/effect": np.array([[[[2.0]], [[-1.0]]]]),
+        "repeats/Q/effect": -heads, "stream/MM/effect": np.array([[[[nan]], [[3.0]]], [[[nan]], [[nan]]]]),
+    }  # fmt: skip
+    frame = stream_effects([replace(model, attribution=arrays)]).frame.set_index(["loss", "writer", "reader"])
+    row = frame.loc[("text", "O", "Q")]
+    assert row[["n_edges", "effect", "absolute_effect", "largest_effect"]].tolist() == [4, -2.0, 6.0, -4.0]
+    assert row[["writer_layer", "writer_head", "reader_layer", "reader_head"]].tolist() == [0, 0, 1, 1]
+    assert frame.loc[("repeats", "O", "Q"), "largest_effect"] == 4.0
+    row = frame.loc[("text", "embedding", "MLP")]
+    assert row[["n_edges", "effect", "absolute_effect", "reader_layer"]].tolist() == [2, 1.0, 3.0, 0]
+    assert row[["writer_layer", "reader_head"]].isna().all()
+    assert frame.loc[("text", "MLP", "MLP"), "n_edges"] == 1
+    assert len(frame) == 4
+
+
+def test_the_graph_has_the_effects_of_its_edges_on_the_first_loss(model):
+    arrays = {"Q/effect": np.zeros((2, 2, 2, 2)), "stream/OU/effect": np.arange(4.0).reshape(2, 1, 2, 1)}
+    arrays["repeats/Q/effect"] = arrays["Q/effect"]
+    model.stream["centred_score/OU"], model.stream["centred_purity/U"] = model.stream["score/OU"], np.array([[0.5]])
+    drawn = stream_graph([replace(model, attribution=arrays | {"repeats/stream/OU/effect": np.zeros((2, 1, 2, 1))})])
+    edges = drawn.set_index(["writer", "reader"])
+    assert edges.loc[[("O", "unembedding")], "effect"].tolist() == [1.0]
+    assert edges.loc[[("MLP", "K")], "effect"].isna().all()  # not in the file
 
 
 def test_neurons_and_tokens_are_rows_of_places(model):

@@ -51,9 +51,6 @@ class WatchedLayer:
         if heads.write_norm is not None:
             module = model.get_submodule(start + layout.write_norm.removesuffix(".weight"))
             self.write_norm = WatchedNorm(module, heads.write_norm, self.where, keep_inputs=False)
-        kind = next(self.projection.parameters()).dtype
-        # torch multiplies here: a second library's threads would only wait for each other.
-        self.writes = torch.from_numpy(heads.factors["O"].transpose(0, 2, 1).reshape(-1, self.d_model)).to(kind)
         self.outputs: list[np.ndarray] = []
         self.deviation = 0.0
 
@@ -69,12 +66,16 @@ class WatchedLayer:
                 hook.remove()
 
     def _keep_heads(self, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        flat = inputs[0].detach().reshape(-1, len(self.writes))
-        z = flat.reshape(len(flat), len(self.heads.factors["O"]), -1).numpy()
+        writes = self.heads.factors["O"]
+        flat = inputs[0].detach().reshape(-1, len(writes) * writes.shape[2])
+        z = flat.reshape(-1, len(writes), writes.shape[2]).numpy()
         _check_finite(z, f"{self.where}: the outputs of head {{}}")
         bias = getattr(module, "bias", None)
         written = output.detach().reshape(-1, self.d_model) - (0.0 if bias is None else bias.detach())
-        deviation = _relative((flat @ self.writes).numpy(), written.numpy())
+        # Made anew each time: every thread would hold all layers' maps. torch multiplies: a second library's threads
+        # would only wait for each other.
+        side_by_side = torch.from_numpy(writes.transpose(0, 2, 1).reshape(-1, self.d_model)).to(flat.dtype)
+        deviation = _relative((flat @ side_by_side).numpy(), written.numpy())
         if not deviation < TOLERANCE:
             raise InputError(
                 f"{self.where}: the heads' writes differ from the model's by {deviation:.2g} (relative); the weights "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,29 +37,36 @@ class LayerReads:
         By kind, the module's name and which of its outputs are whose, [head, d_head].
     norm
         The module before them; None where there is none.
-    factors
-        The folded maps of all reads by kind, ``P_c diag(gain) W^T``, in the model's precision.
     """
 
     def __init__(self, model: torch.nn.Module, layout: Layout, prefix: str, heads: LayerHeads, shape: Shape) -> None:
         start = prefix + layout.layer.format(layer=heads.layer)
         self.modules: dict[str, torch.nn.Module] = {}
         self.places: dict[str, tuple[str, np.ndarray]] = {}
-        self.factors: dict[str, Float[np.ndarray, "head d_model d_head"]] = {}
         self.norm = None
         if heads.read_norm.kind != "none":
             self.norm = model.get_submodule(start + norm_name(layout))
+        self._heads, self._transposed = heads, layout.transposed
         self._leaves: dict[str, list[Tensor]] = {}
         for kind in READS:
             name = start + layout.tensor(kind).removesuffix(".weight")
             module = self.modules.setdefault(name, model.get_submodule(name))
-            stored: Any = module.weight
-            weight = stored.detach().numpy()
-            weight = weight.T if layout.transposed else weight
-            rows = rows_of_heads(layout.split, shape, kind, np.arange(len(weight))[:, None])[..., 0]
-            self.places[kind] = name, rows
-            unfolded = LayerHeads(heads.layer, {kind: weight[rows].transpose(0, 2, 1)}, heads.read_norm)
-            self.factors[kind] = fold(unfolded, kind).astype(weight.dtype)
+            n_rows = len(self._weight(module))
+            self.places[kind] = name, rows_of_heads(layout.split, shape, kind, np.arange(n_rows)[:, None])[..., 0]
+
+    def _weight(self, module: Any) -> Float[np.ndarray, "out d_model"]:
+        weight: np.ndarray = module.weight.detach().numpy()
+        return weight.T if self._transposed else weight
+
+    @cached_property
+    def factors(self) -> dict[str, Float[np.ndarray, "head d_model d_head"]]:
+        """The folded maps of all reads by kind, ``P_c diag(gain) W^T``, in the model's precision."""
+        found = {}
+        for kind, (name, rows) in self.places.items():
+            weight = self._weight(self.modules[name])
+            unfolded = LayerHeads(self._heads.layer, {kind: weight[rows].transpose(0, 2, 1)}, self._heads.read_norm)
+            found[kind] = fold(unfolded, kind).astype(weight.dtype)
+        return found
 
     @contextmanager
     def as_leaves(self) -> Iterator[list[Tensor]]:

@@ -19,12 +19,18 @@ from headspaces.activations.response import LayerActivations
 from headspaces.activations.toy_model import ToyModel, is_toy, load_toy
 from headspaces.attribution.cases import Case
 from headspaces.attribution.reads import LayerReads
+from headspaces.attribution.stream_sites import StreamSites
 from headspaces.errors import InputError
 from headspaces.geometry.heads import LayerHeads
 from headspaces.spaces import Shape
 from headspaces.threads import worker_count
 from headspaces.weights.layout import Layout
-from headspaces.weights.layouts import LAYOUTS
+from headspaces.weights.layouts import LAYOUTS, find_layout
+from headspaces.weights.stream_layouts import find_stream_row
+from headspaces.weights.stream_row import OF_A_LAYER, StreamRow
+
+TOY_STREAM = StreamRow(model_types=(), embedding="wte.weight", final_norm="ln_f.weight").without(*OF_A_LAYER)
+"""The toy model has no MLP, and no positions in its stream."""
 
 State = TypeVar("State")
 Result = TypeVar("Result")
@@ -35,8 +41,9 @@ class RunningModel:
     """A model and its heads, ready to run with gradients.
 
     ``logits`` runs a module on sequences; ``layout`` and ``prefix`` say where the layers' modules are; ``scale`` is
-    what the model multiplies its attention's writes by; ``tokenizer`` is None for the toy model; ``longest`` is the
-    most tokens of a sequence, None where there is no limit.
+    what the model multiplies its attention's writes by; ``stream`` says where the rest of the residual stream is, None
+    where the table of the stream does not serve it; ``tokenizer`` is None for the toy model; ``longest`` is the most
+    tokens of a sequence, None where there is no limit.
     """
 
     module: torch.nn.Module
@@ -45,6 +52,7 @@ class RunningModel:
     layout: Layout
     prefix: str
     scale: float
+    stream: StreamRow | None
     tokenizer: Any
     longest: int | None
     where: str
@@ -84,6 +92,15 @@ class RunningModel:
     def watched(self) -> list[WatchedLayer]:
         """Make the hooks that keep what heads put out and norms read; every token counts."""
         return [WatchedLayer(self.module, self.layout, self.prefix, layer, 0, self.where) for layer in self.heads]
+
+    def sites(self) -> StreamSites:
+        """Find the parts of the stream beside the heads."""
+        return StreamSites(self.module, self.stream, self.layout, self.prefix, len(self.heads), self.scale)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether MLPs read the stream before the attention of their own layer has written."""
+        return self.stream is not None and self.stream.parallel
 
     @contextmanager
     def watching(self, watched: Sequence[WatchedLayer]) -> Iterator[None]:
@@ -126,14 +143,34 @@ def running(model: Any, tokenizer: Any, heads: Sequence[LayerHeads], where: str)
         found: Tensor = module(tokens, use_cache=False).logits
         return found
 
-    return RunningModel(model, logits, heads, layout, prefix, scale, tokenizer, longest, where)
+    return RunningModel(
+        model, logits, heads, layout, prefix, scale, _stream(model, layout, where), tokenizer, longest, where
+    )
+
+
+def _stream(model: Any, layout: Layout, where: str) -> StreamRow | None:
+    """Find the architecture's row of the stream; None where there is none."""
+    config = find_layout({**model.config.to_dict(), "quantization_config": None}, where)[1]
+    try:
+        return find_stream_row(layout.name, str(config["model_type"]), config, where)
+    except InputError:
+        return None
 
 
 def running_toy(model: ToyModel, heads: Sequence[LayerHeads], where: str) -> RunningModel:
     """Make a toy model ready: its names are GPT-2's."""
     longest = model.config.n_positions
     return RunningModel(
-        model, lambda module, tokens: module(tokens)[0], heads, LAYOUTS["gpt2"], "", 1.0, None, longest, where
+        model,
+        lambda module, tokens: module(tokens)[0],
+        heads,
+        LAYOUTS["gpt2"],
+        "",
+        1.0,
+        TOY_STREAM,
+        None,
+        longest,
+        where,
     )
 
 

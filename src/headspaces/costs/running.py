@@ -52,16 +52,18 @@ def attribution(model: Model, work: Workload) -> Cost:
     at twice the rate, but over a third more pairs than there are. Then another forward and three backward
     passes, and one layer's attention for each edge whose effect is to second order.
 
-    In memory: the model in float32, all heads in float64 and the folded maps of all reads once more in float32; of two
-    sequences what the backward pass needs (their logits most), what is kept, and writes, gradients and products.
+    In memory: the model in float32, all heads in float64 and the folded maps of all reads once more in float32; of a
+    sequence on each thread what the backward pass needs (its logits most), what is kept, writes, gradients, products.
     """
     shape, parameters, size = model.shape, n_parameters(model), Size(model)
     n_reads = shape.n_query_heads + 2 * shape.n_kv_heads
     pairs = shape.n_layers**2 / 2 * shape.n_query_heads * n_reads
     tokens = 1.5 * work.tokens
-    of_layers = shape.n_layers * (20 * shape.d_model + 2 * shape.n_query_heads * SEQUENCE)
-    backward = 4 * 2 * SEQUENCE * (3 * VOCABULARY + of_layers)
-    memory = TORCH_PROCESS + 4 * parameters + 1.5 * model.bases_bytes + backward + 2**28 + 12 * size.square
+    of_layers = shape.n_layers * (26 * shape.d_model + 2 * shape.n_query_heads * SEQUENCE)
+    backward = 4 * work.threads * SEQUENCE * (3 * VOCABULARY + of_layers)
+    memory = (
+        TORCH_PROCESS + 4 * parameters + 1.5 * model.bases_bytes + backward + work.threads * (2**27 + 24 * size.square)
+    )
     attention = 3 * shape.d_model**2 + 2 * SEQUENCE * shape.n_query_heads * shape.d_head
     heads = len(READS) * work.second_order * attention
     passes = (6 if work.second_order else 2) * parameters

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from headspaces.report.results import Arrays, ModelResults
+from headspaces.report.results import MEASURES, Arrays, ModelResults
 from headspaces.report.tidy_frames import row_means
 from headspaces.spaces import READS
 from headspaces.stream.operators import rotated_sd
@@ -21,6 +21,9 @@ READERS = {**{kind: kind for kind in READS}, "G": "MLP gate", "I": "MLP up", "U"
 """Names of the readers by letter, where an MLP has two inputs; its only one is called :data:`ONLY_INPUT`."""
 
 ONLY_INPUT = "MLP in"
+
+WHOLE_READERS = {**{kind: kind for kind in READS}, "M": "MLP", "U": "unembedding"}
+"""Names of the readers by letter where an MLP reads as a whole."""
 
 VECTORS = {"": "as they are", "centred_": "less their mean"}
 """What tokens' and positions' vectors are, by what the names of arrays begin with."""
@@ -61,6 +64,25 @@ def stream_pairs(models: Sequence[ModelResults]) -> Iterator[StreamPairs]:
             for made in MADE:
                 if (name := f"{made}score/{letters}") in arrays:
                     yield StreamPairs(model, letters, made, arrays[name], _sd(model, arrays, letters, made))
+
+
+def stream_effects_of(model: ModelResults) -> Iterator[tuple[dict[str, str], str, Pairs]]:
+    """Go through losses, writers and readers: what names a row of a table, the letters, and the effects A.
+
+    Heads to heads are among them. An MLP reads as a whole.
+    """
+    arrays = model.attribution or {}
+    for loss, start in MEASURES.items():
+        for writer, written in WRITERS.items():
+            for reader, read in WHOLE_READERS.items():
+                if (name := start + effect_name(writer, reader)) in arrays:
+                    names = {"model": model.name, "loss": loss, "writer": written, "reader": read}
+                    yield names, writer + reader, arrays[name]
+
+
+def effect_name(writer: str, reader: str) -> str:
+    """Name of the effects of a kind of edge in the attribution file."""
+    return f"{reader}/effect" if writer == "O" and reader in READS else f"stream/{writer}{reader}/effect"
 
 
 def _sd(model: ModelResults, arrays: Arrays, letters: str, made: str) -> Pairs:

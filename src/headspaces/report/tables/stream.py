@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from headspaces.report.results import Arrays, ModelResults
-from headspaces.report.stream_results import ONLY_INPUT, StreamPairs, stream_pairs
+from headspaces.report.stream_results import ONLY_INPUT, Pairs, StreamPairs, stream_effects_of, stream_pairs
 from headspaces.report.tables.writing import Table
 from headspaces.report.tidy_frames import tidy
 from headspaces.spaces import KINDS
+from headspaces.stream.scores import ENDS
 
 PRINTED = 10
 """Rows for the reader of each kind of space."""
@@ -40,14 +41,37 @@ def _score_row(pairs: StreamPairs) -> dict[str, Any]:
     largest = np.unravel_index(np.nanargmax(pairs.score), pairs.score.shape)
     row |= {"mean_score": mean, "mean_z": _quotient(mean - 1, error), "largest_score": pairs.score[largest]}
     row["largest_z"] = _quotient(pairs.score[largest] - 1, pairs.sd[largest])
-    for letter, side, layer, head in zip(pairs.letters, ("writer", "reader"), largest[:2], largest[2:], strict=True):
-        row |= {f"{side}_layer": layer} if letter not in "EXU" else {}
+    return row | _where(pairs.letters, largest)
+
+
+def _where(letters: str, at: Sequence[Any]) -> dict[str, Any]:
+    """Name a writer's and a reader's layer and head, where they have these."""
+    row: dict[str, Any] = {}
+    for letter, side, layer, head in zip(letters, ("writer", "reader"), at[:2], at[2:], strict=True):
+        row |= {f"{side}_layer": layer} if letter not in ENDS else {}
         row |= {f"{side}_head": head} if letter in KINDS else {}
     return row
 
 
 def _quotient(difference: float, deviation: float) -> float:
     return float(difference / deviation) if deviation > 0 else np.nan
+
+
+def stream_effects(models: Sequence[ModelResults]) -> Table:
+    """Effects of all that writes to the stream at all later reads, by kind of writer and of reader."""
+    columns = """model loss writer reader n_edges effect absolute_effect largest_effect writer_layer writer_head
+                 reader_layer reader_head"""
+    return Table(tidy(columns, (_effect_row(*found) for model in models for found in stream_effects_of(model))))
+
+
+def _effect_row(names: Mapping[str, str], letters: str, effect: Pairs) -> dict[str, Any]:
+    there = np.isfinite(effect)
+    row: dict[str, Any] = {**names, "n_edges": int(there.sum())}
+    if not row["n_edges"]:
+        return row
+    largest = np.unravel_index(np.nanargmax(np.abs(effect)), effect.shape)
+    row |= {"effect": effect[there].sum(), "absolute_effect": np.abs(effect[there]).sum()}
+    return row | {"largest_effect": effect[largest]} | _where(letters, largest)
 
 
 def stream_neurons(models: Sequence[ModelResults]) -> Table:
