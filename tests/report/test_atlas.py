@@ -95,7 +95,7 @@ def model() -> dict[str, Any]:
     nulls = nulls_of(overlaps, rng)
     return {
         "bases": bases, "overlaps": overlaps, "cosines": cosines, "nulls": nulls, "attention": attention,
-        "stream": stream_of(rng),
+        "stream": stream_of(rng), "attribution": effects_of(rng),
     }  # fmt: skip
 
 
@@ -113,13 +113,31 @@ def stream_of(rng: np.random.Generator) -> dict[str, np.ndarray]:
         arrays[f"tokens/{kind}/token"] = rng.integers(200_000, size=shape)
         texts = [f" word{number}".encode() for number in range(share[1].size)]
         arrays[f"tokens/{kind}/text"] = np.array(texts).reshape(shape)
+    later = np.tril(np.full((LAYERS, LAYERS), np.nan), k=-1)[..., None, None]
+    earlier = np.tril(np.full((LAYERS, LAYERS), np.nan))[..., None, None]
+    arrays |= {f"score/O{letter}": rng.random((LAYERS, LAYERS, HEADS, 1)) + later for letter in "GI"}
+    arrays["score/MK"] = rng.random((LAYERS, LAYERS, 1, GROUPS)) + earlier
+    arrays |= {
+        "centred_score/EK": rng.random((1, LAYERS, 1, GROUPS)),
+        "centred_score/OU": rng.random((LAYERS, 1, HEADS, 1)),
+    }
+    arrays |= {f"purity/{letter}": np.ones((LAYERS, 1)) for letter in "GM"}
+    arrays |= {"purity/O": np.ones((LAYERS, HEADS)), "purity/K": np.ones((LAYERS, GROUPS))}
+    arrays |= {f"centred_purity/{letter}": np.ones((1, 1)) for letter in "EU"}
     arrays["tokens/O/text"] = arrays["tokens/O/text"].astype("S20")
     arrays["tokens/O/text"][0, 1] = [b"</script><b>", b"\xff\n", b"plain"]
     return arrays
 
 
+def effects_of(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Of edges from heads to heads, and to MLPs; none of the unembedding."""
+    n_readers = {"Q": HEADS, "K": GROUPS, "V": GROUPS}
+    arrays = {f"{kind}/effect": rng.normal(size=(LAYERS, LAYERS, HEADS, n)) for kind, n in n_readers.items()}
+    return arrays | {"stream/OM/effect": rng.normal(size=(LAYERS, LAYERS, HEADS, 1))}
+
+
 def made(model: dict[str, Any]) -> str:
-    stages = {stage: model[stage] for stage in ("nulls", "attention", "cosines", "stream")}
+    stages = {stage: model[stage] for stage in ("nulls", "attention", "cosines", "stream", "attribution")}
     return atlas.atlas_page(model["overlaps"], ATTRIBUTES, **stages, report="../report.html")
 
 
@@ -598,7 +616,7 @@ def test_neurons_and_tokens_are_those_of_the_chosen_heads(browser: Any, file: Pa
             " ...[...list.querySelectorAll('tbody td')].map((cell) => cell.textContent)])"
         )
 
-    neurons, tokens, key_neurons, key_tokens = lists()
+    neurons, paths, tokens, key_neurons, key_paths, key_tokens = lists()
     assert neurons[0] == "L0 O1: neurons of later MLPs that read what it writes"
     at = (0, 1, 0)
     which = ("gate", "up")[stream["neurons/O/matrix"][at]]
@@ -611,9 +629,21 @@ def test_neurons_and_tokens_are_those_of_the_chosen_heads(browser: Any, file: Pa
     assert key_neurons[0] == "L2 K1: neurons of earlier MLPs that write what its keys read"
     assert key_neurons[-3] == f"L{stream['neurons/K/layer'][at]} neuron {stream['neurons/K/neuron'][at]}"
     assert key_tokens[-3] == json.dumps(stream["tokens/K/text"][at].decode())
+    # The strongest first, and effects where they were measured.
+    assert paths[0] == "L0 O1: what else reads what it writes"
+    names, scores = paths[1::3], [float(score) for score in paths[2::3]]
+    assert scores == sorted(scores, reverse=True)
+    assert "unembedding" in names
+    score, effect = stream["score/OG"], model["attribution"]["stream/OM/effect"]
+    largest = int(np.nanargmax(score[0, :, 1, 0]))
+    at_largest = names.index(f"L{largest} MLP gate")
+    assert scores[at_largest] == pytest.approx(score[0, largest, 1, 0], abs=6e-3)
+    assert float(paths[3 + 3 * at_largest]) == pytest.approx(effect[0, largest, 1, 0], rel=0.06)
+    assert paths[3 + 3 * names.index("unembedding")] == "–"
+    assert {name.split()[-1] for name in key_paths[1::3]} == {"MLP", "embedding"}
     # By the keyboard to another pair of heads: the lists follow.
     press(browser, "detail", "ArrowLeft", "ArrowLeft", "Enter")
-    assert lists()[2][0].startswith("L2 K0")
+    assert lists()[3][0].startswith("L2 K0")
     show(browser, file, place="#O.4.0.4.1")
     assert lists()[0] == ["L4 O0: neurons of later MLPs that read what it writes"]
     assert browser.get_log("browser") == []

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from headspaces.affinity.classes import PATTERNS
 from headspaces.report.atlas_packing import Packed, as_base64, pack
-from headspaces.report.atlas_stream import strongest_lists
+from headspaces.report.atlas_stream import strongest_lists, strongest_paths
 from headspaces.report.html import render_page, script_json
 from headspaces.report.pair_tests import pair_tests
 from headspaces.report.pk_results import classes_of
@@ -144,15 +144,25 @@ def atlas_page(
     """
     name = str(attributes["model"])
     results = ModelResults(
-        name, attributes, overlaps, nulls, affinity=affinity, attention=attention, attribution=attribution
+        name,
+        attributes,
+        overlaps,
+        nulls,
+        affinity=affinity,
+        attention=attention,
+        attribution=attribution,
+        stream=stream,
     )
+    lists = strongest_lists(stream or {})
     return render_page(
         "atlas",
         name=results.name,
         report=report,
         facts=[(label, str(attributes[name])) for name, label in FACTS.items() if name in attributes],
-        streamed=bool(lists := strongest_lists(stream or {})),
-        data=Markup(script_json(_data(results, cosines or {}) | {"stream": lists})),  # noqa: S704 (escaped by script_json)
+        streamed=bool(lists),
+        data=Markup(  # noqa: S704 (escaped by script_json)
+            script_json(_data(results, cosines or {}) | {"stream": lists | {"paths": strongest_paths(results)}})
+        ),
     )
 
 

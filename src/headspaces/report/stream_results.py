@@ -80,6 +80,12 @@ def stream_effects_of(model: ModelResults) -> Iterator[tuple[dict[str, str], str
                     yield names, writer + reader, arrays[name]
 
 
+def effects_on_first_loss(model: ModelResults) -> dict[tuple[str, str], Pairs]:
+    """Give the effects on the model's first loss by the names of writer and reader; empty without the stage."""
+    found = list(stream_effects_of(model))
+    return {(names["writer"], names["reader"]): A for names, _, A in found if names["loss"] == found[0][0]["loss"]}
+
+
 def effect_name(writer: str, reader: str) -> str:
     """Name of the effects of a kind of edge in the attribution file."""
     return f"{reader}/effect" if writer == "O" and reader in READS else f"stream/{writer}{reader}/effect"

@@ -14,7 +14,7 @@ from headspaces.report.figures import layout
 from headspaces.report.figures.marks import ARROW, EDGE_POINTS, strengths
 from headspaces.report.figures.panels import LINES, colour
 from headspaces.report.results import ModelResults
-from headspaces.report.stream_results import Pairs, stream_effects_of, stream_pairs
+from headspaces.report.stream_results import effects_on_first_loss, stream_pairs
 from headspaces.report.tidy_frames import tidy
 from headspaces.spaces import KINDS, READS
 from headspaces.stream.scores import ENDS
@@ -47,7 +47,7 @@ def strongest_edges(model: ModelResults) -> Iterator[dict[str, Any]]:
     scores |= {
         ("O", kind): model.overlaps[name] for kind in READS if (name := f"cross/O{kind}/weighted") in model.overlaps
     }
-    effects = dict(_effects(model))
+    effects = effects_on_first_loss(model)
     for (writer, reader), values in scores.items():
         order = np.argsort(-np.nan_to_num(values, nan=-1.0), axis=None, kind="stable")[:STRONGEST]
         for layer, later, head, other in np.stack(np.unravel_index(order, values.shape), axis=1).tolist():
@@ -57,14 +57,6 @@ def strongest_edges(model: ModelResults) -> Iterator[dict[str, Any]]:
                 if (own := effects.get((writer, reader.split()[0]))) is not None:
                     found["effect"] = own[layer, later, head, other]
                 yield found | _end(model, "writer", writer, layer, head) | _end(model, "reader", reader, later, other)
-
-
-def _effects(model: ModelResults) -> Iterator[tuple[tuple[str, str], Pairs]]:
-    """Effects on the model's first loss by names of writer and reader."""
-    losses = list(stream_effects_of(model))
-    for names, _, values in losses:
-        if names["loss"] == losses[0][0]["loss"]:
-            yield (names["writer"], names["reader"]), values
 
 
 def _end(model: ModelResults, side: str, name: str, layer: int, head: int) -> dict[str, Any]:

@@ -1,11 +1,19 @@
-// Neurons and tokens of the chosen pair's heads, where the stage stream was run.
+// Neurons, tokens and paths beyond heads of the chosen pair's heads, where the stage stream was run.
 
 const STREAM_SAYS = {
   neurons: {
     O: "neurons of later MLPs that read what it writes",
     ...Object.fromEntries([["Q", "queries"], ["K", "keys"], ["V", "values"]].map(([kind, name]) => [kind, `neurons of earlier MLPs that write what its ${name} read`])),
   },
+  paths: { O: "what else reads what it writes", Q: "what else its queries read", K: "what else its keys read", V: "what else its values read" },
   tokens: { O: "tokens whose logits it reaches", Q: "tokens that its queries read", K: "tokens that its keys read", V: "tokens that its values read" },
+};
+
+/** The columns of a list, and the decimals of its two numbers. */
+const STREAM_COLUMNS = {
+  neurons: { names: ["neuron", "share", "times d/D"], digits: [3, 1] },
+  tokens: { names: ["token", "share", "times d/D"], digits: [3, 1] },
+  paths: { names: ["path", "score", "effect"], digits: [2, null] },
 };
 
 const streamLists = Object.fromEntries(["neurons", "tokens"].map((what) => [what, Object.fromEntries(
@@ -14,15 +22,16 @@ const streamLists = Object.fromEntries(["neurons", "tokens"].map((what) => [what
     ...Object.fromEntries(Object.entries(labels).map(([name, packed]) => [name, new Uint32Array(bytes(packed))])),
   }]))]));
 
-/** What stands in a head's list, strongest first: a name and a share each. */
+/** What stands in a head's list, strongest first: a name and the two numbers of its columns. */
 function streamRows(what, layer, head, kind) {
+  if (what === "paths") return data.stream.paths[kind]?.[layer][head] || [];
   const list = streamLists[what][kind], rows = [];
   const first = list ? (layer * data.ranks[kind][0].length + head) * list.count : 0;
   for (let place = first; list && place < first + list.count; place++) {
     if (!Number.isFinite(list.share[place])) break;
     const name = what === "tokens" ? (list.text ? JSON.stringify(list.text[place]) : `token ${list.token[place]}`)
       : `L${list.layer[place]} neuron ${list.neuron[place]}${kind === "O" ? ` (${data.stream.matrices[list.matrix[place]]})` : ""}`;
-    rows.push([name, list.share[place]]);
+    rows.push([name, list.share[place], list.share[place] / data.isotropic]);
   }
   return rows;
 }
@@ -34,9 +43,11 @@ function chosenHeads() {
   return [[layer, i, comparison.spaces[0]], [later, j, comparison.spaces.at(-1)]];
 }
 
+const STREAM_LISTS = ["neurons", "paths", "tokens"];
+
 function showStream() {
   if (!$("stream")) return;
-  $("stream").replaceChildren(...chosenHeads().flatMap((own) => ["neurons", "tokens"].map((what) => streamTable(what, own))));
+  $("stream").replaceChildren(...chosenHeads().flatMap((own) => STREAM_LISTS.map((what) => streamTable(what, own))));
 }
 
 function streamTable(what, [layer, head, kind]) {
@@ -44,11 +55,13 @@ function streamTable(what, [layer, head, kind]) {
   list.append(element("h3", {}, `${headName(layer, head, kind)}: ${STREAM_SAYS[what][kind]}`));
   if (!rows.length) { list.append(element("p", { class: "hint" }, "None.")); return list; }
   const table = element("table"), top = element("thead"), names = element("tr"), body = element("tbody");
-  names.append(...[what === "tokens" ? "token" : "neuron", "share", "times d/D"].map((label) => element("th", { scope: "col" }, label)));
+  const columns = STREAM_COLUMNS[what];
+  names.append(...columns.names.map((label) => element("th", { scope: "col" }, label)));
   top.append(names);
-  for (const [name, share] of rows) {
+  for (const [name, ...values] of rows) {
     const line = element("tr");
-    line.append(element("td", {}, name), element("td", {}, share.toFixed(3)), element("td", {}, (share / data.isotropic).toFixed(1)));
+    line.append(element("td", {}, name), ...values.map((value, at) => element("td", {},
+      value === null ? "–" : columns.digits[at] === null ? value.toPrecision(2) : value.toFixed(columns.digits[at]))));
     body.append(line);
   }
   table.append(top, body);
@@ -58,7 +71,8 @@ function streamTable(what, [layer, head, kind]) {
 
 function startStream() {
   if (!$("stream")) return;
-  download("stream-csv", () => `${data.model}-${state.spaces}-neurons-tokens`, ["spaces", "layer", "head", "list", "place", "name", "share"],
-    () => chosenHeads().flatMap(([layer, head, kind]) => ["neurons", "tokens"].flatMap((what) =>
-      streamRows(what, layer, head, kind).map(([name, share], place) => [kind, layer, head, what, place, name, share]))));
+  download("stream-csv", () => `${data.model}-${state.spaces}-neurons-tokens`, ["spaces", "layer", "head", "list", "place", "name", "share", "score", "effect"],
+    () => chosenHeads().flatMap(([layer, head, kind]) => STREAM_LISTS.flatMap((what) =>
+      streamRows(what, layer, head, kind).map(([name, value, other], place) =>
+        [kind, layer, head, what, place, name, ...(what === "paths" ? ["", value, other] : [value, "", ""])]))));
 }
