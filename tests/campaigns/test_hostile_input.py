@@ -28,7 +28,7 @@ from headspaces.weights.formats.gguf_header import read_gguf
 from headspaces.weights.formats.safetensors_header import read_header
 from headspaces.weights.source import read_headers
 
-EXAMPLES = 500
+EXAMPLES = 200
 SLACK = 2**20
 """Memory beside twice the file: Python objects of the smallest header."""
 FUZZ = settings(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 
-def read_schema(path: Path) -> dict[str, Any]:
-    """Read a schema, which is written in YAML."""
+@cache
+def read_schema(path: Path) -> Mapping[str, Any]:
+    """Read a schema, which is written in YAML; once in a process."""
     schema: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return schema
 
