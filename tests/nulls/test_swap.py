@@ -17,7 +17,7 @@ from headspaces.geometry.statistics import above_all, below_all, monte_carlo_p, 
 from headspaces.nulls.draws import random_subspaces
 from headspaces.nulls.samples import NullRun, null_shard
 from headspaces.nulls.shards import Shard, merge_shards, shard_attributes
-from headspaces.nulls.swap import rounds, swapped
+from headspaces.nulls.swap import _by_eigenvectors, _by_singular_values, rounds, swapped
 from headspaces.nulls.swap_run import SwapRun, burnt_in
 from headspaces.spaces import Shape
 from headspaces.store import read_arrays
@@ -142,6 +142,23 @@ def test_single_precision_keeps_means_to_its_rounding(rng):
     np.testing.assert_allclose(found.swapaxes(1, 2) @ found, np.tile(np.eye(8), (6, 1, 1)), atol=2e-6)
     means = [squared_overlaps(one, one)[pairs].mean() / 8 for one in (bases, found)]
     assert means[1] == pytest.approx(means[0], abs=1e-6)
+
+
+def test_single_precision_finds_the_principal_vectors_of_the_singular_values(rng):
+    """Also where a cosine is small; where one is too small for eigenvectors, or ranks differ, they are not asked."""
+    for smallest in (1e-2, 1e-4, 0.0):
+        left, right = (np.linalg.qr(rng.standard_normal((3, 8, 8)))[0] for _ in range(2))
+        cosines = np.array([0.9, 0.5, 0.3, 0.2, 0.1, 0.06, 0.03, smallest])
+        grams = (left * cosines) @ right.swapaxes(1, 2)
+        found = _by_eigenvectors(grams)
+        assert (found is None) == (smallest == 0.0)
+        w, v = found or _by_singular_values(grams)
+        for rotation in (w, v):
+            np.testing.assert_allclose(
+                rotation @ rotation.swapaxes(1, 2), np.broadcast_to(np.eye(8), (3, 8, 8)), atol=1e-14
+            )
+        diagonal = w.swapaxes(1, 2) @ grams @ v.swapaxes(1, 2)
+        np.testing.assert_allclose(diagonal, np.broadcast_to(np.diag(cosines), (3, 8, 8)), atol=1e-11)
 
 
 def test_torch_gives_the_same_spaces(rng):

@@ -22,6 +22,9 @@ from jaxtyping import Bool, Float, Int
 
 from headspaces.devices import Array, to_numpy
 
+SMALLEST_SQUARE = 1e-10
+"""Squared cosine, over the largest, below which eigenvectors do not tell a partner from rounding."""
+
 
 def swapped(
     bases: Float[Array, "head d_model d_head"], ranks: Int[np.ndarray, " head"], rng: np.random.Generator, sweeps: int
@@ -112,7 +115,20 @@ def _principal_rotations(
 
     Any choice among equal cosines is fine. In float64 by LAPACK: a GPU takes larger matrices one after the other.
     """
+    rounded = grams.dtype == np.float32
     grams = grams.astype(np.float64)
+    if not rounded or grams.shape[1] != grams.shape[2] or (found := _by_eigenvectors(grams)) is None:
+        found = _by_singular_values(grams)
+    left, right = found
+    partners = np.take_along_axis(right, order[:, :, None], axis=1)
+    return (
+        np.take_along_axis(left.swapaxes(1, 2), order[:, :, None], axis=1),
+        np.concatenate([partners, right[:, order.shape[1] :]], axis=1),
+    )
+
+
+def _by_singular_values(grams: Float[np.ndarray, "pair p q"]) -> tuple[np.ndarray, np.ndarray]:
+    """``W`` and ``V^T``, cosines descending."""
     try:
         left, _, right = np.linalg.svd(grams)
     except np.linalg.LinAlgError:
@@ -120,8 +136,18 @@ def _principal_rotations(
         logging.getLogger(__name__).warning("gesdd did not converge, gesvd is used for %d pairs", len(grams))
         slow = [scipy.linalg.svd(one, lapack_driver="gesvd") for one in grams]
         left, right = np.stack([one[0] for one in slow]), np.stack([one[2] for one in slow])
-    partners = np.take_along_axis(right, order[:, :, None], axis=1)
-    return (
-        np.take_along_axis(left.swapaxes(1, 2), order[:, :, None], axis=1),
-        np.concatenate([partners, right[:, order.shape[1] :]], axis=1),
-    )
+    return left, right
+
+
+def _by_eigenvectors(grams: Float[np.ndarray, "pair p p"]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Give the same in two thirds of the time from ``M M^T = W cos^2(theta) W^T``; None where a cosine is too small.
+
+    Two partners are orthogonal to about the rounding of float64 over the smaller cosine: far below that of float32.
+    """
+    squares, left = np.linalg.eigh(grams @ grams.swapaxes(1, 2))
+    if not (squares > SMALLEST_SQUARE * squares[:, -1:]).all():
+        return None
+    left, cosines = left[:, :, ::-1], np.sqrt(squares[:, ::-1])
+    right = (left.swapaxes(1, 2) @ grams) / cosines[:, :, None]
+    # One Newton step: the rows' defect is squared.
+    return left, 1.5 * right - 0.5 * (right @ right.swapaxes(1, 2)) @ right
