@@ -132,23 +132,27 @@ def _stream(name: str, meaning: str, *letters: str, unit: str = "1") -> Iterator
 _BESIDE = ("M{Y}", "OM", "MM", "OU", "MU", "{end}{Y}", "{end}M", "{end}U")
 """Writers and readers of edges that do not run from a head to a head; M reads as the whole MLP."""
 
+_OF_AN_EDGE = {
+    "effect": "A, the first-order effect of the edge on the mean loss",
+    "absolute": "sum over tokens of the effect's absolute values",
+    "window_effect_sd": "standard deviation (ddof = 1) of the windows' effects",
+}
+
 _EFFECTS = (
-    Field("{Y}/effect", _QUERY_TO, "nat", "A, the first-order effect of the edge on the mean loss" + _LATER),
-    Field("{Y}/absolute", _QUERY_TO, "nat", "sum over tokens of the effect's absolute values" + _LATER),
+    *(Field(f"{{Y}}/{name}", _QUERY_TO, "nat", meaning + _LATER) for name, meaning in _OF_AN_EDGE.items()),
     Field(
-        "{Y}/effect_second_order",
-        _QUERY_TO,
-        "nat",
+        "{Y}/effect_second_order", _QUERY_TO, "nat",
         "A_2: the reader head computed exactly without the write, the loss to second order from there; of the edges of "
         "largest |A|, NaN for all others",
     ),
-    Field("{Y}/window_effect_sd", _QUERY_TO, "nat", "standard deviation (ddof = 1) of the windows' effects" + _LATER),
-    *_stream("stream/*/effect", "A of the edge, beside the heads" + _LATER, *_BESIDE, unit="nat"),
-    *_stream("stream/*/absolute", "sum over tokens of absolute values" + _LATER, *_BESIDE, unit="nat"),
-    *_stream("stream/*/window_effect_sd", "standard deviation of the windows' effects" + _LATER, *_BESIDE, unit="nat"),
+    *(
+        field
+        for name, meaning in _OF_AN_EDGE.items()
+        for field in _stream(f"stream/*/{name}", meaning + _LATER, *_BESIDE, unit="nat")
+    ),
     Field("{Y}/gradient_norm", ("layer", "{Y}"), "nat", "root mean square norm of the loss' gradient at the read"),
     Field("O/write_norm", ("layer", "head"), "1", "root mean square norm of the head's write"),
-)
+)  # fmt: skip
 """Of the loss on the text; those of second copies of random tokens stand under ``repeats/``, those of the difference of
 two answers' logits under ``prompts/``."""
 
@@ -184,6 +188,14 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         Field("sources/{X}/directions_spread", _LEFT, "1", "its standard deviation (ddof = 0)"),
         Field("sources/{X}/coordinates_mean", _LEFT, "1", "mean rho without the largest diagonal entries of S"),
         Field("sources/{X}/coordinates_spread", _LEFT, "1", "its standard deviation (ddof = 0)"),
+        *(
+            Field(f"sources/O{{Y}}/{removed}_{statistic}", ("writer_layer", "reader_layer", "removed"), "1", meaning)
+            for removed, without in (("directions", "top eigenvectors"), ("coordinates", "largest coordinates"))
+            for statistic, meaning in (
+                ("mean", f"mean rho without the {without} of the writing layer's S in the writes" + _LATER),
+                ("spread", "its standard deviation (ddof = 0)"),
+            )
+        ),
         Field("sources/{X}/participation", ("layer",), "1", "1 / sum u_c^4 of the closest pair's direction u"),
         Field("sources/{X}/singular_values", ("layer", "{X}_singular"), "1", "of the layer's maps side by side"),
         Field("sources/gain_max", ("layer",), "1", "largest absolute gain of the norm before the attention"),

@@ -17,6 +17,7 @@ from headspaces.geometry.spread_sources import (
     closest_participation,
     layer_singular_values,
     layer_sources,
+    sources_across,
     spread_sources,
     top_directions,
     without_directions,
@@ -119,6 +120,35 @@ def test_every_layer_of_every_block(rng):
     assert np.isnan(found["sources/K/participation"]).all()
     assert np.isnan(found["sources/gain_max"]).all()
     assert found["sources/K/singular_values"].shape == (3, 3)
+
+
+@pytest.mark.parametrize("d_model", [90, 24])
+def test_across_layers_the_writes_lose_what_their_layer_shares(d_model, rng):
+    """Against projections of the spaces; the smaller stream loses whole directions, and at last everything."""
+    n_heads = {"O": 4, "Q": 4, "K": 2}
+    factors = {kind: rng.standard_normal((3, n, d_model, 5)) for kind, n in n_heads.items()}
+    factors["O"] += 2 * rng.standard_normal((3, 1, d_model, 5))  # what the heads of a layer share
+    bases = {kind: np.stack([orthonormal_bases(layer).basis for layer in stack]) for kind, stack in factors.items()}
+    found = sources_across(bases, {kind: np.full((3, n), 5) for kind, n in n_heads.items()})
+    assert {name.split("/")[1] for name in found} == {"OQ", "OK"}
+    for kind, (writer, reader) in itertools.product("QK", [(0, 1), (0, 2), (1, 2)]):
+        s = sum(u @ u.T for u in bases["O"][writer])
+        order = {
+            "directions": np.linalg.eigh(s)[1][:, ::-1],
+            "coordinates": np.eye(d_model)[:, np.argsort(-np.diag(s))],
+        }
+        for (name, vectors), (at, k) in itertools.product(order.items(), enumerate(REMOVED)):
+            away = np.eye(d_model) - vectors[:, :k] @ vectors[:, :k].T
+            svds = [np.linalg.svd(away @ u, full_matrices=False) for u in bases["O"][writer]]
+            left = [directions[:, sizes > 1e-6] for directions, sizes, _ in svds]
+            rho = [
+                np.linalg.norm(u.T @ r) ** 2 / min(u.shape[1], 5) if u.shape[1] else np.nan
+                for u in left
+                for r in bases[kind][reader]
+            ]
+            values = [found[f"sources/O{kind}/{name}_{what}"][writer, reader, at] for what in ("mean", "spread")]
+            np.testing.assert_allclose(values, [np.mean(rho), np.std(rho)], atol=1e-10)
+    assert np.isnan(found["sources/OQ/directions_mean"][np.tril_indices(3)]).all()
 
 
 @pytest.mark.slow

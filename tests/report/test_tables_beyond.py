@@ -70,6 +70,24 @@ def test_what_is_left_of_mean_and_spread_layer_by_layer_and_as_medians(model):
     assert only_row(dataclasses.replace(spectra, frame=spectra.printed), spaces="O")["singular_first"] == 3.2
 
 
+def test_what_is_left_across_layers_is_by_layer_pair(model):
+    comparison = model.across("K")
+    shape = model.overlaps["cross/OK/rho"].shape[:2]
+    arrays = dict(model.overlaps)
+    for name, value in (("mean", comparison.mean), ("spread", comparison.spread)):
+        left = np.full((*shape, 4), np.nan)
+        left[tuple(comparison.layers.T)] = np.outer(value, [0.9, 0.8, 0.7, 0.6])
+        arrays |= {f"sources/OK/{removed}_{name}": left for removed in ("directions", "coordinates")}
+    table = TABLES["spread_sources"]([dataclasses.replace(model, overlaps=arrays)])
+    frame = table.frame[table.frame["spaces"] == "OK"]
+    assert len(frame) == 2 * 4 * comparison.n_conditions
+    assert frame[["layer", "reader_layer"]].drop_duplicates().to_numpy(int).tolist() == comparison.layers.tolist()
+    first = frame[(frame["layer"] == 0) & (frame["removed"] == "coordinates")]
+    assert first["mean_left"].tolist()[:4] == pytest.approx([0.9, 0.8, 0.7, 0.6])
+    row = only_row(dataclasses.replace(table, frame=table.printed), spaces="OK", removed="directions", n_removed=16)
+    assert row["mean_left"] == pytest.approx(0.7)
+
+
 def test_the_same_spaces_beside_null_models_of_stored_and_of_orthonormal_columns(model):
     """Writes of layer 0 have mean 0.28 and spread 0.2356; the second layer's are constant at 0.4."""
     stored = nulls()

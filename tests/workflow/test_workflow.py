@@ -59,6 +59,7 @@ def test_the_overlaps_file_keeps_its_contract(project):
             f"cross/O{kind}/{name}": (N_LAYERS, N_LAYERS, N_HEADS, heads[kind])
             for name in ("rho", "angle", "simple_composition", "weighted")
         }
+        expected |= {f"sources/O{kind}/{name}": (N_LAYERS, N_LAYERS, 4) for name in left}
     assert {name: array.shape for name, array in arrays.items()} == expected
     for name, value in {
         "format": "headspaces-overlaps", "format_version": 1, "model": "tiny", "source": str(project / "tiny"),

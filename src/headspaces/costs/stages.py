@@ -56,7 +56,8 @@ def _overlaps(model: Model, work: Workload) -> Cost:
 
     The kernel runs for rho and, where there are reads, for two composition scores; an angle takes ``F^T G`` (2 D d^2),
     its square (2 d^3) and eigenvalues (10 d^3, at half the rate of products). What makes the spread takes eight more
-    products a pair within layers, and eigenvalues of D x D matrices (10 D^3 a layer and kind).
+    products a pair within layers, the kernel of all pairs across layers eight times more, and eigenvalues of D x D
+    matrices (10 D^3 a layer and kind).
 
     In memory, without reads: a block of layers, and the one before until it is replaced. With reads: all bases, or
     the scaled factors of all layers, and the readers once more side by side. On a GPU, beside the bases or maps, what
@@ -67,7 +68,7 @@ def _overlaps(model: Model, work: Workload) -> Cost:
     angles = model.n_observed_pairs * (2 * model.shape.d_model * d**2 + 22 * d**3)
     eigenvalues = 10.0 * model.shape.n_layers * len(model.kinds) * model.shape.d_model**3
     sources = 8 * model.n_within_pairs * 2 * model.shape.d_model * d**2 + eigenvalues
-    operations = size.kernel(model.n_observed_pairs) * (3 if model.readers else 1) + angles + sources
+    operations = size.kernel(model.n_observed_pairs) * (11 if model.readers else 1) + angles + sources
     held = 1.8 * model.bases_bytes * size.stored if model.readers else size.blocks_held
     memory = PROCESS + work.threads * (TILES + size.panel) + held + 4 * size.inside + 12 * size.square
     share = 1.0 if model.readers else size.block_share

@@ -14,6 +14,7 @@ from headspaces.geometry.angles import smallest_angles
 from headspaces.geometry.bases import random_condition
 from headspaces.geometry.heads import LayerHeads, fold
 from headspaces.geometry.pairs import layer_overlaps, normalised, smaller_ranks
+from headspaces.geometry.spread_sources import sources_across
 from headspaces.spaces import READS, kinds_of
 
 CENTRED_MEAN = 1e-6
@@ -39,6 +40,7 @@ def observed_overlaps(
         ``within/{X}/angle``        layer, head, head                              degree smallest principal angle
         ``cross/O{Y}/rho``          writer_ and reader_layer, writer_, reader_head 1      NaN unless reader is later
         ``cross/O{Y}/angle``        the same                                       degree the same
+        ``sources/O{Y}/…``          writer_layer, reader_layer, removed            1      see ``sources_across``
         ``direct_sum/{X}/…``        layer                                          1      see ``block_bases``
         ``…/random_condition``      none                                           1      see ``random_condition``
         ``rank/{X}``                layer, head                                    1      numerical rank
@@ -95,7 +97,8 @@ def _across(blocks: list[dict[str, np.ndarray]], to_device: ToDevice) -> dict[st
             angles = smallest_angles(moved["O"][writer], readers.reshape(-1, *readers.shape[2:]))
             shaped = angles.reshape(len(angles), *readers.shape[:2]).swapaxes(0, 1)
             arrays[f"cross/O{kind}/angle"][writer, writer + 1 :] = shaped
-    return arrays
+    del moved
+    return arrays | sources_across(bases, ranks, to_device)
 
 
 def composition_scores(

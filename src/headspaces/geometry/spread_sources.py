@@ -6,18 +6,21 @@ spaces of a layer and kind, and what is left of the overlaps is set beside what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float, Int
 from scipy.sparse.linalg import LinearOperator, eigsh
+from tqdm import tqdm
 
+from headspaces.devices import ToDevice, identity
 from headspaces.geometry.angles import smallest_angles
 from headspaces.geometry.heads import LayerHeads, fold
 from headspaces.geometry.kernel import squared_overlaps
-from headspaces.geometry.pairs import normalised, smaller_ranks
+from headspaces.geometry.pairs import layer_overlaps, normalised, smaller_ranks
 from headspaces.geometry.statistics import pair_statistics
 from headspaces.spaces import kinds_of
 from headspaces.threads import map_in_order
@@ -92,14 +95,53 @@ def layer_sources(
 ) -> dict[str, np.ndarray]:
     """Give the fields of :func:`spread_sources` that the spaces of one layer and kind decide."""
     arrays = {"participation": np.array(closest_participation(bases))}
-    stacked = bases.transpose(1, 0, 2).reshape(bases.shape[1], -1)
-    largest = np.argsort(-np.sum(stacked**2, axis=1), kind="stable")[: max(REMOVED)]
-    coordinates = np.eye(len(stacked))[:, largest]
-    for name, removed in (("directions", top_directions(stacked, max(REMOVED))), ("coordinates", coordinates)):
+    for name, removed in _removed(_stacked(bases)):
         left = [pair_statistics(_rho_without(bases, ranks, removed[:, :k])) for k in REMOVED]
         for statistic in ("mean", "spread"):
             arrays[f"{name}_{statistic}"] = np.array([one[statistic] for one in left])
     return arrays
+
+
+def sources_across(
+    bases: Mapping[str, Float[np.ndarray, "layer _ d_model d_head"]],
+    ranks: Mapping[str, Int[np.ndarray, "layer _"]],
+    to_device: ToDevice = identity,
+) -> dict[str, np.ndarray]:
+    """Take the overlaps of writes with later reads apart by what the heads of the writing layer share.
+
+    From the writes of a layer the top eigenvectors of their S, or its largest coordinates, are taken out; the reads
+    stay as they are. Returns ``sources/O{Y}/directions_mean`` and the other three names of :func:`spread_sources`,
+    [writer_layer, reader_layer, removed], NaN unless the reader is later.
+    """
+    writes, own_ranks = bases["O"], ranks["O"]
+    reads = {kind: stack for kind, stack in bases.items() if kind != "O"}
+    removed = [dict(_removed(_stacked(layer))) for layer in writes.astype(np.float64, copy=False)]
+    arrays: dict[str, np.ndarray] = {}
+    steps = [(name, at) for name in ("directions", "coordinates") for at in range(len(REMOVED))]
+    for name, at in tqdm(steps, desc="sources across layers", file=sys.stderr, mininterval=5):
+        rest, rest_ranks = np.empty_like(writes), np.empty_like(own_ranks)
+        for layer, own in enumerate(removed):
+            whole = writes[layer].astype(np.float64, copy=False)
+            rest[layer], rest_ranks[layer] = without_directions(whole, own_ranks[layer], own[name][:, : REMOVED[at]])
+        pairs = layer_overlaps({"O": rest, **reads}, within="", to_device=to_device)
+        for spaces, squared in pairs.across.items():
+            smaller = np.minimum.outer(rest_ranks, ranks[spaces[1]]).transpose(0, 2, 1, 3)
+            rho = normalised(squared, smaller).reshape(*squared.shape[:2], -1)
+            for statistic, values in (("mean", rho.mean(axis=2)), ("spread", rho.std(axis=2))):
+                field = f"sources/{spaces}/{name}_{statistic}"
+                arrays.setdefault(field, np.full((*values.shape, len(REMOVED)), np.nan))[:, :, at] = values
+    return arrays
+
+
+def _stacked(bases: Float[np.ndarray, "head d_model d_head"]) -> Float[np.ndarray, "d_model width"]:
+    return bases.transpose(1, 0, 2).reshape(bases.shape[1], -1)
+
+
+def _removed(stacked: Float[np.ndarray, "d_model width"]) -> Iterator[tuple[str, Float[np.ndarray, "d_model k"]]]:
+    """Give what can be taken out of a layer's spaces, the largest first."""
+    yield "directions", top_directions(stacked, max(REMOVED))
+    largest = np.argsort(-np.sum(stacked**2, axis=1), kind="stable")[: max(REMOVED)]
+    yield "coordinates", np.eye(len(stacked))[:, largest]
 
 
 def without_directions(

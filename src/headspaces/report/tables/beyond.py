@@ -79,24 +79,28 @@ def _beside_means(comparison: Comparison, columns: str, n_samples: int) -> Row:
 
 
 def spread_sources(models: Sequence[ModelResults]) -> Table:
-    """Say how much of a layer's mean and spread is left without shared directions, and without single coordinates."""
-    columns = "model scope spaces layer removed n_removed mean_left spread_left"
+    """Say how much of a condition's mean and spread is left without shared directions, and without coordinates."""
+    columns = "model scope spaces layer reader_layer removed n_removed mean_left spread_left"
     rows: list[Row] = []
-    for comparison in _with_sources(models):
+    for comparison in compare_all(models):
         overlaps, before = comparison.model.overlaps, {"mean": comparison.mean, "spread": comparison.spread}
         for removed in ("directions", "coordinates"):
-            left = {
-                statistic: _over(overlaps[f"sources/{comparison.spaces}/{removed}_{statistic}"], value[:, None])
-                for statistic, value in before.items()
-            }
-            for layer, at in np.ndindex(left["mean"].shape):
-                place: Row = {"layer": layer, "removed": removed, "n_removed": REMOVED[at]}
-                values = {f"{statistic}_left": part[layer, at] for statistic, part in left.items()}
+            start = f"sources/{comparison.spaces}/{removed}"
+            if f"{start}_mean" not in overlaps:
+                continue
+            across = comparison.scope == "across"
+            at = tuple(comparison.layers.T) if across else comparison.layers[:, 0]
+            left = {name: _over(overlaps[f"{start}_{name}"][at], value[:, None]) for name, value in before.items()}
+            for condition, step in np.ndindex(left["mean"].shape):
+                layer, reader = comparison.layers[condition].tolist()
+                place: Row = {"layer": layer, "removed": removed, "n_removed": REMOVED[step]}
+                place |= {"reader_layer": reader} if across else {}
+                values = {f"{name}_left": part[condition, step] for name, part in left.items()}
                 rows.append({**comparison.names, **place, **values})
     frame = tidy(columns, rows)
     by = ["model", "scope", "spaces", "removed", "n_removed"]
-    medians = frame.drop(columns="layer").groupby(by, sort=False).median().reset_index()
-    return Table(frame, pair_notes(compare_all(models, "within")), medians, "medians over the layers")
+    medians = frame.drop(columns=["layer", "reader_layer"]).groupby(by, sort=False).median().reset_index()
+    return Table(frame, pair_notes(compare_all(models, "within")), medians, "medians over the layers or layer pairs")
 
 
 def layer_spectra(models: Sequence[ModelResults]) -> Table:
