@@ -116,6 +116,7 @@ def stream_of(rng: np.random.Generator) -> dict[str, np.ndarray]:
     later = np.tril(np.full((LAYERS, LAYERS), np.nan), k=-1)[..., None, None]
     earlier = np.tril(np.full((LAYERS, LAYERS), np.nan))[..., None, None]
     arrays |= {f"score/O{letter}": rng.random((LAYERS, LAYERS, HEADS, 1)) + later for letter in "GI"}
+    arrays["score/OK"] = rng.random((LAYERS, LAYERS, HEADS, GROUPS)) + later  # head to head: no other path
     arrays["score/MK"] = rng.random((LAYERS, LAYERS, 1, GROUPS)) + earlier
     arrays |= {
         "centred_score/EK": rng.random((1, LAYERS, 1, GROUPS)),
@@ -638,7 +639,7 @@ def test_neurons_and_tokens_are_those_of_the_chosen_heads(browser: Any, file: Pa
     largest = int(np.nanargmax(score[0, :, 1, 0]))
     at_largest = names.index(f"L{largest} MLP gate")
     assert scores[at_largest] == pytest.approx(score[0, largest, 1, 0], abs=6e-3)
-    assert float(paths[3 + 3 * at_largest]) == pytest.approx(effect[0, largest, 1, 0], rel=0.06)
+    assert float(paths[3 + 3 * at_largest]) == pytest.approx(1000 * effect[0, largest, 1, 0], rel=0.006)
     assert paths[3 + 3 * names.index("unembedding")] == "–"
     assert {name.split()[-1] for name in key_paths[1::3]} == {"MLP", "embedding"}
     # By the keyboard to another pair of heads: the lists follow.

@@ -54,7 +54,7 @@ def strongest_paths(model: ModelResults) -> dict[str, list[list[list[Path]]]]:
     found: dict[str, list[list[list[Path]]]] = {}
     for pairs in stream_pairs([model]):
         is_end, kinds = bool(set(pairs.letters) & set(ENDS)), set(pairs.letters) & set(KINDS)
-        if not kinds or is_end != bool(pairs.made):
+        if len(kinds) != 1 or is_end != bool(pairs.made):
             continue
         (kind,) = kinds
         lists = found.setdefault(kind, [[[] for _ in range(shape.n_heads(kind))] for _ in range(shape.n_layers)])

@@ -13,7 +13,7 @@ const STREAM_SAYS = {
 const STREAM_COLUMNS = {
   neurons: { names: ["neuron", "share", "times d/D"], digits: [3, 1] },
   tokens: { names: ["token", "share", "times d/D"], digits: [3, 1] },
-  paths: { names: ["path", "score", "effect"], digits: [2, null] },
+  paths: { names: ["path", "score", "effect (0.001 nats)"], digits: [2, 2] },
 };
 
 const streamLists = Object.fromEntries(["neurons", "tokens"].map((what) => [what, Object.fromEntries(
@@ -24,7 +24,7 @@ const streamLists = Object.fromEntries(["neurons", "tokens"].map((what) => [what
 
 /** What stands in a head's list, strongest first: a name and the two numbers of its columns. */
 function streamRows(what, layer, head, kind) {
-  if (what === "paths") return data.stream.paths[kind]?.[layer][head] || [];
+  if (what === "paths") return (data.stream.paths[kind]?.[layer][head] || []).map(([name, score, effect]) => [name, score, effect === null ? null : 1000 * effect]);
   const list = streamLists[what][kind], rows = [];
   const first = list ? (layer * data.ranks[kind][0].length + head) * list.count : 0;
   for (let place = first; list && place < first + list.count; place++) {
@@ -61,7 +61,7 @@ function streamTable(what, [layer, head, kind]) {
   for (const [name, ...values] of rows) {
     const line = element("tr");
     line.append(element("td", {}, name), ...values.map((value, at) => element("td", {},
-      value === null ? "–" : columns.digits[at] === null ? value.toPrecision(2) : value.toFixed(columns.digits[at]))));
+      value === null ? "–" : value.toFixed(columns.digits[at]))));
     body.append(line);
   }
   table.append(top, body);
@@ -71,7 +71,7 @@ function streamTable(what, [layer, head, kind]) {
 
 function startStream() {
   if (!$("stream")) return;
-  download("stream-csv", () => `${data.model}-${state.spaces}-neurons-tokens`, ["spaces", "layer", "head", "list", "place", "name", "share", "score", "effect"],
+  download("stream-csv", () => `${data.model}-${state.spaces}-neurons-tokens`, ["spaces", "layer", "head", "list", "place", "name", "share", "score", "effect_millinats"],
     () => chosenHeads().flatMap(([layer, head, kind]) => STREAM_LISTS.flatMap((what) =>
       streamRows(what, layer, head, kind).map(([name, value, other], place) =>
         [kind, layer, head, what, place, name, ...(what === "paths" ? ["", value, other] : [value, "", ""])]))));
