@@ -22,7 +22,7 @@ def layers(rng):
 def test_every_pair_against_scipy(layers):
     blocks = [block_bases(part, fold_norms=True) for part in (layers[:3], layers[3:])]
     arrays = observed_overlaps(iter(blocks))
-    assert {name.split("/")[0] for name in arrays} == {"within", "cross", "rank", "direct_sum"}
+    assert {name.split("/")[0] for name in arrays} == {"within", "cross", "rank", "direct_sum", "sources"}
     for kind, n in HEADS.items():
         room = D_MODEL - (kind != "O")  # LayerNorm's reads have mean zero
         assert arrays[f"direct_sum/{kind}/random_condition"] == random_condition(n, room, D_HEAD)

@@ -60,16 +60,18 @@ def _overlaps(model: Model, work: Workload) -> Cost:
     matrices (10 D^3 a layer and kind).
 
     In memory, without reads: a block of layers, and the one before until it is replaced. With reads: all bases, or
-    the scaled factors of all layers, and the readers once more side by side. On a GPU, beside the bases or maps, what
-    the kernel needs, or the angles: a byte for every number, whether it is zero, and of a batch of pairs the bases,
-    their products in two orders, and the squares.
+    the scaled factors of all layers, the readers once more side by side, and the writes without what they share. On a
+    GPU, beside the bases or maps, what the kernel needs, or the angles: a byte for every number, whether it is zero,
+    and of a batch of pairs the bases, their products in two orders, and the squares.
     """
     size, d = Size(model), model.shape.d_head
     angles = model.n_observed_pairs * (2 * model.shape.d_model * d**2 + 22 * d**3)
     eigenvalues = 10.0 * model.shape.n_layers * len(model.kinds) * model.shape.d_model**3
     sources = 8 * model.n_within_pairs * 2 * model.shape.d_model * d**2 + eigenvalues
-    operations = size.kernel(model.n_observed_pairs) * (11 if model.readers else 1) + angles + sources
-    held = 1.8 * model.bases_bytes * size.stored if model.readers else size.blocks_held
+    operations = size.kernel(model.n_observed_pairs) * (3 if model.readers else 1) + angles + sources
+    if model.readers:
+        operations += 8 * size.kernel(model.n_observed_pairs - model.n_within_pairs)
+    held = 2.1 * model.bases_bytes * size.stored if model.readers else size.blocks_held
     memory = PROCESS + work.threads * (TILES + size.panel) + held + 4 * size.inside + 12 * size.square
     share = 1.0 if model.readers else size.block_share
     pairs = model.n_observed_pairs if model.readers else round(size.inside * share / 8)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 from jaxtyping import Float
 from tqdm import tqdm
 
-from headspaces.devices import ToDevice, identity
+from headspaces.devices import Array, ToDevice, identity
 from headspaces.geometry.angles import smallest_angles
 from headspaces.geometry.bases import random_condition
 from headspaces.geometry.heads import LayerHeads, fold
@@ -84,21 +84,24 @@ def _across(blocks: list[dict[str, np.ndarray]], to_device: ToDevice) -> dict[st
     # A kind's blocks go as soon as they are joined.
     bases = {kind: np.concatenate([block.pop(f"{kind}/basis") for block in blocks]) for kind in kinds}
     ranks = {kind: np.concatenate([block[f"rank/{kind}"] for block in blocks]) for kind in kinds}
-    n_layers = len(bases["O"])
     arrays: dict[str, np.ndarray] = {}
     for spaces, squared in layer_overlaps(bases, within="", to_device=to_device).across.items():
         smaller = np.minimum.outer(ranks["O"], ranks[spaces[1]]).transpose(0, 2, 1, 3)
         arrays[f"cross/{spaces}/rho"] = normalised(squared, smaller)
         arrays[f"cross/{spaces}/angle"] = np.full(squared.shape, np.nan)
-    moved = {kind: to_device(bases[kind]) for kind in kinds}
+    for writer, kind, angles in _angles_across({kind: to_device(bases[kind]) for kind in kinds}):
+        arrays[f"cross/O{kind}/angle"][writer, writer + 1 :] = angles
+    return arrays | sources_across(bases, ranks, to_device)
+
+
+def _angles_across(bases: Mapping[str, Array]) -> Iterator[tuple[int, str, Float[np.ndarray, "later writer reader"]]]:
+    """Give every layer's smallest angles of its writes with the later reads, kind by kind."""
+    n_layers = len(bases["O"])
     for writer in tqdm(range(n_layers - 1), desc="angles across layers", unit="layer", file=sys.stderr, mininterval=5):
         for kind in (kind for kind in READS if kind in bases):
-            readers = moved[kind][writer + 1 :]
-            angles = smallest_angles(moved["O"][writer], readers.reshape(-1, *readers.shape[2:]))
-            shaped = angles.reshape(len(angles), *readers.shape[:2]).swapaxes(0, 1)
-            arrays[f"cross/O{kind}/angle"][writer, writer + 1 :] = shaped
-    del moved
-    return arrays | sources_across(bases, ranks, to_device)
+            readers = bases[kind][writer + 1 :]
+            angles = smallest_angles(bases["O"][writer], readers.reshape(-1, *readers.shape[2:]))
+            yield writer, kind, angles.reshape(len(angles), *readers.shape[:2]).swapaxes(0, 1)
 
 
 def composition_scores(
