@@ -51,6 +51,10 @@ onerror:
 
 
 onstart:
+    if workflow.local_exec:
+        # Snakemake's limit of jobs a second, which only a cluster needs, leaves with every job that ends one more timer
+        # that looks for work once a second, up to the end of the run.
+        workflow.scheduler.job_rate_limiter = None
     if CONSOLE:
         jobs = {
             job.jobid: task_of(job)
