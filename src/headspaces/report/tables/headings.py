@@ -86,6 +86,8 @@ _COLUMNS = {
     "swap_z": _Column("z, swap", 1),
     "swap_p": _Column("p, swap"),
     "effect": _Column("effect A (nats)", 5),
+    "absolute_effect": _Column("sum of |A| (nats)", 3),
+    "largest_effect": _Column("largest A (nats)", 5),
     "largest_mean_change": _Column("largest change of a mean"),
     "duplicate_of": _Column("weights of step"),
     "r_rw": _Column("median r, RW's nulls", 2),
